@@ -1,0 +1,46 @@
+# Everything a newcomer needs: `make serve` and `make test`. Each sets up what it needs first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: serve test test-slow check bench lock clean setup setup-dev
+
+serve: setup
+	$(BIN)/tokenline serve $(ARGS)
+
+test: check
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: setup-dev
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: setup-dev
+	$(BIN)/python -m bench.peers $(ARGS)
+
+setup: $(VENV)/.runtime
+setup-dev: $(VENV)/.dev
+
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+# pip resolves inside the versions of requirements.lock; the stamps make a second start immediate.
+$(VENV)/.runtime: pyproject.toml requirements.lock | $(BIN)/pip
+	$(BIN)/pip install --quiet --constraint requirements.lock --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml requirements.lock | $(BIN)/pip
+	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	touch $@ $(VENV)/.runtime
+
+lock: | $(BIN)/pip
+	$(BIN)/python scripts/lock.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info src/*.egg-info .pytest_cache .ruff_cache .hypothesis

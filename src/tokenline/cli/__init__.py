@@ -1,0 +1,1 @@
+"""The `tokenline` command: one module a command."""

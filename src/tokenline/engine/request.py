@@ -1,0 +1,102 @@
+"""What goes into the engine and what comes out: the contract between `server` and `engine`.
+
+The server makes a `Request`; the engine answers with a stream of `Step`s and, once per request, when its prefill
+ends, a `CacheUse`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # an end-of-turn id, or one of the request's stop ids
+    LENGTH = "length"  # max_tokens reached
+    ABORT = "abort"  # the client went away, or the server is shutting down
+    ERROR = "error"  # the step that computed this request failed
+
+
+class Namespace(NamedTuple):
+    """Who may share with whom: two requests share cached tokens only if all three parts are equal.
+
+    A structured key, never a joined string, so that an adapter "X" is not a salt "X" (invariant 6).
+    """
+
+    caller: str | None = None  # what the server knows of the caller: a digest of the API key
+    adapter: str | None = None
+    salt: str | None = None  # the client's `cache_salt`; it can only divide the caller's own cache further
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next id is chosen. Ranges are checked by the server, whose errors name the JSON field."""
+
+    max_tokens: int  # new ids at most, at least 1
+    temperature: float = 1.0  # 0: greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0
+    seed: int | None = None
+    presence_penalty: float = 0.0  # over generated ids, as OpenAI defines it
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0  # over prompt and generated ids, as Hugging Face defines it
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None  # None: none; k: the chosen id and the k most likely ones
+    stop_ids: frozenset[int] = frozenset()  # end-of-turn ids and stop_token_ids
+    min_tokens: int = 0  # stop ids cannot be sampled before this many new ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One line of ids to continue, `n` times."""
+
+    request_id: str
+    prompt_ids: np.ndarray  # int32 [prompt], at least 1
+    params: SamplingParams
+    namespace: Namespace = Namespace()
+    n: int = 1  # choices; they share one prefill
+
+
+class TokenLogprob(NamedTuple):
+    """Natural-log probabilities from the model's own logits, before temperature and penalties."""
+
+    logprob: float  # of the chosen id
+    top: tuple[tuple[int, float], ...]  # (id, logprob), most likely first
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """Where a prompt's tokens came from. `cached + computed == prompt` and `cached <= prompt - 1` (invariant 1)."""
+
+    prompt: int
+    cached: int
+    computed: int
+    queue_s: float  # from arrival to first being scheduled
+    prefill_s: float  # from first being scheduled to the end of prefill
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one engine step made for one choice of a request."""
+
+    choice: int  # 0 .. n - 1
+    ids: tuple[int, ...]  # new ids, in order; a stop id is the last of them
+    logprobs: tuple[TokenLogprob, ...] = ()  # one an id, if asked for
+    finish_reason: FinishReason | None = None
+    cache_use: CacheUse | None = None  # on the first step of choice 0, once per request
+    error: str | None = None  # with FinishReason.ERROR: what happened, for the log and the client
+
+
+class RequestRefused(Exception):
+    """The engine will never be able to run this request, or cannot take it now. Nothing was queued.
+
+    `code` is one of "context_length_exceeded" (the message has the figures), "queue_full", "shutting_down".
+    """
+
+    def __init__(self, code: str, message: str):
+        super().__init__(message)
+        self.code = code
+        self.message = message

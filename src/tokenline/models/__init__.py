@@ -1,0 +1,1 @@
+"""Decoder architectures, configs, weights, quantisation and kernels. Knows tensors; nothing of text, JSON or HTTP."""

@@ -1,0 +1,72 @@
+"""What the engine needs of a model: the contract between `engine` and `models`.
+
+A `Model` maps a `Batch` of new tokens to logits and keeps the keys and values of those tokens in a `KVPool`.
+The pool is paged: token number `p` of a sequence lies in block `block_table[p // block_size]` at offset
+`p % block_size`. Which block belongs to whom is the engine's business; a model only reads and writes where the
+batch tells it to.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from tokenline.models.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSequence:
+    """The new tokens of one sequence in a batch: rows `start` to `start + length` of `Batch.ids`."""
+
+    start: int  # first row in the batch
+    length: int  # new tokens, at least 1
+    context: int  # tokens of this sequence whose keys and values are in the pool already
+    block_table: np.ndarray  # int32 [>= ceil((context + length) / block_size)]: block numbers in the pool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step of work: new tokens of several sequences, laid one after another.
+
+    Sequences of length 1 are usually decoding, longer ones prefilling; a model must not assume either.
+    """
+
+    ids: np.ndarray  # int32 [T]
+    positions: np.ndarray  # int32 [T]: context, context + 1, ... within each sequence
+    sequences: tuple[BatchSequence, ...]  # in row order; together they cover all T rows
+    logit_rows: np.ndarray  # int32 [R]: the rows whose logits are wanted, ascending
+
+
+class KVPool(Protocol):
+    """Keys and values of all held tokens on one device. Contiguous per (layer, block, kv head)."""
+
+    num_blocks: int
+    block_size: int  # tokens a block
+
+    def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
+        """Copy the first `tokens` tokens of block `source` to block `target`, in every layer (copy-on-write)."""
+        ...
+
+
+class Model(Protocol):
+    """A loaded model on one device. Not thread-safe: the engine thread is its only caller after loading."""
+
+    config: ModelConfig
+    device: torch.device
+    weight_bytes: int  # what the weights occupy on the device
+
+    def kv_bytes_per_token(self) -> int:
+        """Bytes that one token occupies in the pool, all layers, keys and values."""
+        ...
+
+    def new_kv_pool(self, num_blocks: int, block_size: int) -> KVPool:
+        """Allocate a pool. Raises ModelError when the memory is not there."""
+        ...
+
+    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
+        """Compute the batch, write its keys and values to the pool, return logits float32 [R, vocab] on `device`.
+
+        Rows follow `batch.logit_rows`. The result is valid until the next call of `forward`.
+        """
+        ...

@@ -1,0 +1,5 @@
+"""The one error that reading or running a model raises for reasons the user can do something about."""
+
+
+class ModelError(Exception):
+    """A model that cannot be served, with a one-line reason that names the file, tensor or setting at fault."""

@@ -1,0 +1,1 @@
+"""Layers 1 and 5: HTTP routes, wire types, SSE frames, usage, errors, auth."""
