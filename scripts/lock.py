@@ -18,7 +18,15 @@ def main() -> None:
     root = Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        command = ["install", "--quiet", "--dry-run", "--ignore-installed", "--report", str(report), f"{root}[{EXTRAS}]"]
+        command = [
+            "install",
+            "--quiet",
+            "--dry-run",
+            "--ignore-installed",
+            "--report",
+            str(report),
+            f"{root}[{EXTRAS}]",
+        ]
         subprocess.run([sys.executable, "-m", "pip", *command], check=True)
         installs = json.loads(report.read_text())["install"]
     pins = {item["metadata"]["name"].lower(): item["metadata"]["version"].split("+")[0] for item in installs}

@@ -56,7 +56,7 @@ class Request:
     request_id: str
     prompt_ids: np.ndarray  # int32 [prompt], at least 1
     params: SamplingParams
-    namespace: Namespace = Namespace()
+    namespace: Namespace = field(default_factory=Namespace)
     n: int = 1  # choices; they share one prefill
 
 

@@ -7,7 +7,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of one tool call. `id` and `name` come once, with the first piece; `arguments` pieces add up to JSON text."""
+    """A piece of one tool call. `id` and `name` come once, with the first piece; `arguments` pieces
+    add up to JSON text.
+    """
 
     index: int
     id: str | None = None
