@@ -5,6 +5,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from tokenline.ids import common_prefix
+
 
 class Origin(StrEnum):
     REQUEST = "request"  # copied from a JSON value of the request; `pointer` and `offset` say which
@@ -38,10 +40,3 @@ class Line:
     def common_prefix(self, other: "Line") -> int:
         """Number of equal ids from the start."""
         return common_prefix(self.ids, other.ids)
-
-
-def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
-    """Number of equal leading elements of two int32 arrays."""
-    n = min(len(a), len(b))
-    different = np.flatnonzero(a[:n] != b[:n])
-    return int(different[0]) if len(different) else n
