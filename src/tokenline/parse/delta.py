@@ -49,8 +49,13 @@ class OutputParser(Protocol):
     The result must not depend on how the text was cut into pieces.
     """
 
-    def feed(self, text: str) -> Sequence[Delta]:
-        """Take the next piece of text; return what is certain by now."""
+    control_tokens: frozenset[str]  # texts of control tokens that this parser has to see; all others are dropped
+
+    def feed(self, text: str, *, control: bool = False) -> Sequence[Delta]:
+        """Take the next piece of text; return what is certain by now.
+
+        `control`: the text is one control token of `control_tokens`, not spelled by ordinary ids.
+        """
         ...
 
     def finish(self, *, cut: bool) -> Sequence[Delta]:

@@ -1,0 +1,18 @@
+"""The parser of a model without reasoning and tools: all text is content."""
+
+from collections.abc import Sequence
+
+from tokenline.parse.delta import Delta
+
+
+class PlainParser:
+    """Everything is content, at once."""
+
+    control_tokens: frozenset[str] = frozenset()
+    has_tool_calls = False
+
+    def feed(self, text: str, *, control: bool = False) -> Sequence[Delta]:
+        return (Delta(content=text),) if text else ()
+
+    def finish(self, *, cut: bool) -> Sequence[Delta]:
+        return ()
