@@ -1,0 +1,58 @@
+"""What a model's name means. The default model is the real one."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tokenline.models.errors import ModelError
+from tokenline.models.fetch import DEFAULT_MODEL, cache_folder, fetch_default_model, resolve_model
+
+
+def test_no_name_is_the_default_model(smollm2: Path) -> None:
+    path = resolve_model(None)
+    assert path == smollm2 == cache_folder() / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    content = path.read_bytes()
+    assert content[:4] == b"GGUF"
+    assert len(content) == DEFAULT_MODEL.size
+    assert hashlib.sha256(content).hexdigest() == DEFAULT_MODEL.sha256
+
+
+def test_verifying_the_default_model_hashes_it(smollm2: Path) -> None:
+    whats: set[str] = set()
+    assert fetch_default_model(verify=True, progress=lambda what, done, total: whats.add(what)) == smollm2
+    assert whats == {"checking SmolLM2-135M-Instruct.Q4_1.gguf"}
+
+
+def test_an_existing_path_is_that_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "model").mkdir()
+    file = tmp_path / "my model.gguf"
+    file.touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve_model("org/model") == Path("org/model")  # a folder comes before a hub id of the same name
+    assert resolve_model(str(file)) == file
+    assert resolve_model(" my model.gguf\n") == Path("my model.gguf")
+    assert resolve_model("~/my model.gguf") == file
+
+
+def test_a_folder_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").touch()
+    assert resolve_model(str(tmp_path)) == tmp_path / "a.gguf"
+    (tmp_path / "b.gguf").touch()
+    with pytest.raises(ModelError, match=r"several GGUF files, name one of them: a\.gguf, b\.gguf"):
+        resolve_model(str(tmp_path))
+    (tmp_path / "config.json").touch()
+    assert resolve_model(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_name_is_said_to_be_empty(name: str) -> None:
+    with pytest.raises(ModelError, match="name is empty"):
+        resolve_model(name)
+
+
+def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENLINE_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path

@@ -1,0 +1,301 @@
+"""The hub: the hub's own client against a small server on this machine that speaks the endpoints the client calls.
+
+The client reads its address and cache folder when it is imported, so each fetch runs in a process of its own.
+"""
+
+import hashlib
+import http.server
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tokenline.models.errors import ModelError
+from tokenline.models.fetch import resolve_model
+from tokenline.models.hub import HubName
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CLIENT_CHUNK = 10 << 20  # what the client received of a broken transfer is kept in whole chunks of this size
+WEIGHTS = os.urandom(CLIENT_CHUNK + 3_000_000)
+
+SAFETENSORS_REPO = {
+    "config.json": b'{"model_type": "llama"}',
+    "generation_config.json": b"{}",
+    "model-00001-of-00002.safetensors": WEIGHTS,
+    "model-00002-of-00002.safetensors": b"second",
+    "model.safetensors.index.json": b"{}",
+    "tokenizer.json": b"{}",
+    "tokenizer_config.json": b"{}",
+    "chat_template.jinja": b"{{ messages }}",
+    "README.md": b"not needed to run it",
+    "pytorch_model.bin": b"the same weights, as a pickle",
+    "consolidated.safetensors": b"the same weights, under other names",
+    "onnx/model.safetensors": b"another format",
+}
+GGUF_REPO = {"small-Q4_0.gguf": b"GGUF small", "folder/big-Q8_0.gguf": b"GGUF big", "README.md": b""}
+PICKLE_REPO = {"config.json": b"{}", "pytorch_model.bin": b"pickle"}
+
+
+class Hub:
+    """What the client needs of a hub: repository info, its tree, HEAD and GET (with ranges) of its files."""
+
+    def __init__(self) -> None:
+        self.repos = {"org/model": SAFETENSORS_REPO, "org/gguf": GGUF_REPO, "org/pickle": PICKLE_REPO}
+        self.gated = {"org/gated"}
+        self.break_at: int | None = None  # the next transfer of the big file ends after this many bytes
+        self.gets: list[tuple[str, str | None]] = []  # file and Range header of each GET
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self) -> None:
+                self.handle_request(with_body=False)
+
+            def do_GET(self) -> None:
+                self.handle_request(with_body=True)
+
+            def handle_request(self, with_body: bool) -> None:
+                path = urlsplit(self.path).path
+                if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
+                    repo, kind, revision = match.groups()
+                    if self.refuse(repo, revision):
+                        return
+                    files = hub.repos[repo]
+                    if kind == "revision":
+                        names = [{"rfilename": name} for name in files]
+                        self.reply_json({"_id": "1", "id": repo, "sha": COMMIT, "siblings": names})
+                    else:
+                        self.reply_json(
+                            [
+                                {"type": "file", "path": name, "size": len(body), "oid": etag(body)}
+                                for name, body in files.items()
+                            ]
+                        )
+                elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+                    repo, revision, name = match.groups()
+                    if not self.refuse(repo, revision):
+                        self.reply_file(hub.repos[repo], name, with_body)
+                else:
+                    self.reply(404, {}, b"")
+
+            def refuse(self, repo: str, revision: str) -> bool:
+                if repo in hub.gated:
+                    self.reply(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"}, b"")
+                elif repo not in hub.repos:
+                    self.reply(404, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}, b"")
+                elif revision not in ("main", COMMIT):
+                    self.reply(404, {"X-Error-Code": "RevisionNotFound"}, b"")
+                else:
+                    return False
+                return True
+
+            def reply_file(self, files: dict[str, bytes], name: str, with_body: bool) -> None:
+                if name not in files:
+                    self.reply(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}, b"")
+                    return
+                body = files[name]
+                headers = {"ETag": f'"{etag(body)}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+                if not with_body:
+                    self.reply(200, headers, b"", length=len(body))
+                    return
+                asked = self.headers.get("Range")
+                hub.gets.append((name, asked))
+                status, part = 200, body
+                if asked:
+                    start = int(asked.removeprefix("bytes=").split("-")[0])
+                    status, part = 206, body[start:]
+                    headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+                if hub.break_at is not None and body is WEIGHTS:
+                    sent, hub.break_at = part[: hub.break_at], None
+                    self.reply(status, headers, sent, length=len(part))
+                    self.close_connection = True
+                    return
+                self.reply(status, headers, part)
+
+            def reply_json(self, value: Any) -> None:
+                self.reply(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
+
+            def reply(self, status: int, headers: dict[str, str], body: bytes, length: int | None = None) -> None:
+                self.send_response(status)
+                for key, value in headers.items():
+                    self.send_header(key, value)
+                self.send_header("Content-Length", str(len(body) if length is None else length))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+
+def etag(body: bytes) -> str:
+    return hashlib.sha1(body).hexdigest()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub()
+    thread = threading.Thread(target=hub.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield hub
+    hub.server.shutdown()
+    hub.server.server_close()
+    thread.join()
+
+
+FETCH = """
+import json, sys
+from tokenline.models.errors import ModelError
+from tokenline.models.fetch import resolve_model
+reports = []
+progress = (lambda *report: reports.append(report)) if sys.argv[2] == "progress" else None
+try:
+    path = resolve_model(sys.argv[1], progress=progress)
+except ModelError as error:
+    sys.exit(f"ModelError: {error}")
+print(json.dumps({"path": str(path), "reports": reports}))
+"""
+
+
+def fetch(name: str, home: Path, endpoint: str, *, progress: bool = False, **env: str) -> dict[str, Any]:
+    """The result of `resolve_model(name)`; its error message under "error"."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **env}
+    command = [sys.executable, "-c", FETCH, name, "progress" if progress else "quiet"]
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith("ModelError: "), done.stderr
+        return {"error": last.removeprefix("ModelError: ")}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_repository_is_fetched_without_what_is_not_needed(hub: Hub, tmp_path: Path) -> None:
+    result = fetch("org/model", tmp_path, hub.url, progress=True)
+    folder = Path(result["path"])
+    wanted = set(SAFETENSORS_REPO) - {"README.md", "pytorch_model.bin", "consolidated.safetensors"}
+    wanted.remove("onnx/model.safetensors")
+    assert {path.name for path in folder.iterdir()} == wanted
+    assert (folder / "model-00001-of-00002.safetensors").read_bytes() == WEIGHTS
+    total = sum(len(SAFETENSORS_REPO[name]) for name in wanted)
+    assert result["reports"], "a bar needs something to show"
+    assert {report[0] for report in result["reports"]} == {"fetching org/model"}
+    done = [report[1] for report in result["reports"]]
+    assert done == sorted(done)
+    assert done[-1] <= total
+
+
+def test_the_second_time_nothing_is_transferred_and_no_hub_is_needed(hub: Hub, tmp_path: Path) -> None:
+    first = fetch("org/model", tmp_path, hub.url)
+    transfers = len(hub.gets)
+    assert fetch("org/model", tmp_path, hub.url)["path"] == first["path"]
+    assert len(hub.gets) == transfers
+    assert fetch("org/model", tmp_path, hub.url, HF_HUB_OFFLINE="1")["path"] == first["path"]
+
+
+def test_a_broken_transfer_is_resumed_where_it_broke(hub: Hub, tmp_path: Path) -> None:
+    hub.break_at = CLIENT_CHUNK + 1_000_000
+    result = fetch("org/model", tmp_path, hub.url)
+    assert (Path(result["path"]) / "model-00001-of-00002.safetensors").read_bytes() == WEIGHTS
+    ranges = [asked for name, asked in hub.gets if name == "model-00001-of-00002.safetensors"]
+    assert ranges == [None, f"bytes={CLIENT_CHUNK}-"]
+
+
+def test_one_gguf_file_of_a_repository(hub: Hub, tmp_path: Path) -> None:
+    for name, content in [
+        ("org/gguf:small-Q4_0.gguf", b"GGUF small"),
+        ("org/gguf/small-Q4_0.gguf", b"GGUF small"),
+        ("org/gguf/folder/big-Q8_0.gguf", b"GGUF big"),
+        ("org/gguf@main:folder/big-Q8_0.gguf", b"GGUF big"),
+    ]:
+        assert Path(fetch(name, tmp_path, hub.url)["path"]).read_bytes() == content
+    assert {name for name, _ in hub.gets} == {"small-Q4_0.gguf", "folder/big-Q8_0.gguf"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("org/absent", "no such path, and no model 'org/absent' at {hub} (a private one needs HF_TOKEN)"),
+        ("org/gated", "org/gated is gated: accept its terms at {hub}/org/gated, then set HF_TOKEN to your token"),
+        ("org/model@v9", "org/model at {hub} has no revision 'v9'"),
+        ("org/gguf:absent.gguf", "org/gguf at {hub} has no file 'absent.gguf'"),
+        (
+            "org/gguf",
+            "org/gguf has no safetensors but GGUF files; name one, e.g. org/gguf:folder/big-Q8_0.gguf (of 2)",
+        ),
+        ("org/pickle", "org/pickle has no model.safetensors; only safetensors and GGUF weights can be read"),
+    ],
+)
+def test_what_the_hub_does_not_have_is_one_line(hub: Hub, tmp_path: Path, name: str, message: str) -> None:
+    assert fetch(name, tmp_path, hub.url) == {"error": message.format(hub=hub.url)}
+
+
+def test_no_network_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    message = f"org/model is not here, and the hub at {nobody} cannot be reached (no network?)"
+    assert fetch("org/model", tmp_path, nobody) == {"error": message}
+    message = "org/model is not in the cache, and HF_HUB_OFFLINE forbids to fetch it"
+    assert fetch("org/model", tmp_path, nobody, HF_HUB_OFFLINE="1") == {"error": message}
+
+
+@pytest.mark.parametrize(
+    ("name", "repo", "revision", "file"),
+    [
+        ("gpt2", "gpt2", None, None),
+        ("org/some-model_1.5B", "org/some-model_1.5B", None, None),
+        ("org/model@v1.0", "org/model", "v1.0", None),
+        ("org/model@refs/pr/1:a.gguf", "org/model", "refs/pr/1", "a.gguf"),
+        ("org/model:a.Q4_0.gguf", "org/model", None, "a.Q4_0.gguf"),
+        ("org/model-GGUF/sub/a.gguf", "org/model-GGUF", None, "sub/a.gguf"),
+    ],
+)
+def test_hub_names(name: str, repo: str, revision: str | None, file: str | None) -> None:
+    parsed = HubName.parse(name)
+    assert parsed == HubName(repo, revision, file)
+    assert HubName.parse(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.gguf",
+        "models/a.gguf",
+        "/abs/a",
+        "./a",
+        "../a/b",
+        "~/a",
+        "a/b/c",
+        "a b",
+        "a\\b",
+        "a/",
+        "/",
+        ".",
+        "a\0",
+        "öl/x",
+    ],
+)
+def test_a_path_that_does_not_exist_is_not_asked_of_the_hub(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"^no such file or folder, and not a hub id: ") as caught:
+        resolve_model(name)
+    assert "\n" not in str(caught.value)
