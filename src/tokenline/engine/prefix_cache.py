@@ -179,20 +179,16 @@ class PrefixCache:
         block_size = self._pool.block_size
         while leaf.blocks and freed < blocks and not self._pool.in_use(leaf.blocks[-1]):
             freed += self._pool.drop(leaf.blocks.pop())
-            end = (leaf.start // block_size + len(leaf.blocks)) * block_size
-            leaf_key = leaf.key
-            leaf.tokens = leaf.tokens[: max(0, end - leaf.start)]
-            if len(leaf.tokens) == 0:
-                self._remove(leaf, leaf_key)
-                break
+            if leaf.blocks:
+                end = (leaf.start // block_size + len(leaf.blocks)) * block_size
+                leaf.tokens = leaf.tokens[: end - leaf.start]
+            else:
+                self._remove(leaf)
         return freed
 
-    def _remove(self, leaf: Node, key: int) -> None:
+    def _remove(self, leaf: Node) -> None:
         assert leaf.parent is not None
-        for block in leaf.blocks:  # a first block that only held the copied share of the parent
-            self._pool.drop(block)
-        leaf.blocks = []
-        del leaf.parent.children[key]
+        del leaf.parent.children[leaf.key]
         del self._lru[leaf]
         if leaf.parent.parent is None and not leaf.parent.children:
             del self._roots[leaf.namespace]

@@ -93,7 +93,8 @@ class Step:
 class RequestRefused(Exception):
     """The engine will never be able to run this request, or cannot take it now. Nothing was queued.
 
-    `code` is one of "context_length_exceeded" (the message has the figures), "queue_full", "shutting_down".
+    `code` is one of "context_length_exceeded" (the message has the figures), "queue_full", "shutting_down",
+    "engine_failed".
     """
 
     def __init__(self, code: str, message: str):

@@ -1,0 +1,206 @@
+"""One step of the engine: schedule -> run -> sample. Synchronous; the engine thread is its only caller.
+
+Owns the scheduler, the cache and the KV pool of one model. Knows nothing of threads, streams or clients.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenline.engine.block_pool import BlockPool
+from tokenline.engine.prefix_cache import PrefixCache
+from tokenline.engine.request import CacheUse, FinishReason, Request, Step
+from tokenline.engine.sampler import NotFinite, sample
+from tokenline.engine.scheduler import Chunk, Scheduler
+from tokenline.engine.sequence import Sequence
+from tokenline.models.base import Batch, BatchSequence, Model
+
+Outcome = tuple[Request, Step]
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters since the start. Tokens of a prompt are counted once, when its prefill ends (invariant 1)."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+    finished: int = 0
+    aborted: int = 0
+    failed: int = 0
+
+
+@dataclass
+class EngineCore:
+    """A model with its KV pool, prefix cache and scheduler."""
+
+    model: Model
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_batch_tokens: int
+    context_limit: int  # tokens of a line at most: prompt and answer
+    clock: Callable[[], float] = time.monotonic
+    totals: Totals = field(default_factory=Totals)
+
+    def __post_init__(self) -> None:
+        self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
+        self.pool = BlockPool(self.num_blocks, self.block_size)
+        self.cache = PrefixCache(self.pool)
+        self.scheduler = Scheduler(
+            self.pool,
+            self.cache,
+            max_num_seqs=self.max_num_seqs,
+            max_batch_tokens=self.max_batch_tokens,
+            copy_block_prefix=self.kv.copy_block_prefix,
+        )
+        self._sequences: dict[str, list[Sequence]] = {}  # by request id: its unfinished choices
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._sequences
+
+    def add(self, request: Request) -> None:
+        """Queue all choices of a request that fits (see `engine.Engine.check`)."""
+        now = self.clock()
+        capacity = min(len(request.prompt_ids) + request.params.max_tokens, self.context_limit)
+        sequences = [Sequence(request, choice, now, capacity) for choice in range(request.n)]
+        self._sequences[request.request_id] = sequences
+        for sequence in sequences:
+            self.scheduler.add(sequence)
+
+    def abort(self, request_id: str, choice: int | None = None) -> None:
+        """Forget a request, or one choice of it. What is computed stays held; unknown ids are ignored."""
+        for sequence in list(self._sequences.get(request_id, ())):
+            if choice is None or sequence.choice == choice:
+                self._close(sequence, FinishReason.ABORT)
+
+    def abort_all(self) -> list[Outcome]:
+        """End every request with FinishReason.ABORT."""
+        outcomes = []
+        for sequence in [sequence for group in self._sequences.values() for sequence in group]:
+            self._close(sequence, FinishReason.ABORT)
+            outcomes.append((sequence.request, Step(sequence.choice, (), finish_reason=FinishReason.ABORT)))
+        return outcomes
+
+    def step(self) -> list[Outcome]:
+        """Compute one batch. An exception in the model ends the requests of this batch and harms no other."""
+        chunks = self.scheduler.schedule()
+        if not chunks:
+            if not self.is_idle:
+                raise RuntimeError("no request can be scheduled")  # rather than spin for ever
+            return []
+        now = self.clock()
+        for chunk in chunks:
+            if chunk.sequence.first_scheduled_s is None:
+                chunk.sequence.first_scheduled_s = now
+        sampling = [chunk for chunk in chunks if chunk.samples]
+        try:
+            logits = self.model.forward(self._batch(chunks, sampling), self.kv)
+            sampled = sample(logits, [chunk.sequence for chunk in sampling])
+        except Exception as error:
+            # Nothing of this batch enters the tree: what the failed step wrote is not to be trusted.
+            message = f"{type(error).__name__}: {error}"
+            failed = {id(chunk.sequence.request): chunk.sequence.request for chunk in chunks}
+            outcomes = [outcome for request in failed.values() for outcome in self._fail(request, message)]
+            raise StepFailed(message, outcomes) from error
+        for chunk in chunks:
+            self.scheduler.computed(chunk)
+        outcomes = []
+        for chunk, result in zip(sampling, sampled, strict=True):
+            if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
+                continue
+            if isinstance(result, NotFinite):
+                outcomes += self._fail(chunk.sequence.request, str(result))
+                continue
+            outcomes.append(self._advance(chunk.sequence, *result))
+        return outcomes
+
+    def _batch(self, chunks: list[Chunk], sampling: list[Chunk]) -> Batch:
+        ids, positions, sequences, logit_rows, start = [], [], [], [], 0
+        for chunk in chunks:
+            sequence, end = chunk.sequence, chunk.sequence.computed + chunk.length
+            ids.append(sequence.ids[sequence.computed : end])
+            positions.append(np.arange(sequence.computed, end, dtype=np.int32))
+            table = np.asarray(sequence.blocks, dtype=np.int32)
+            sequences.append(BatchSequence(start, chunk.length, sequence.computed, table))
+            start += chunk.length
+            if chunk.samples:
+                logit_rows.append(start - 1)
+        assert len(logit_rows) == len(sampling)
+        return Batch(
+            np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
+        )
+
+    def _advance(self, sequence: Sequence, token_id: int, logprob) -> Outcome:
+        sequence.append(token_id)
+        self.totals.generated_tokens += 1
+        cache_use = self._cache_use(sequence)
+        if sequence.finish_reason is not None:
+            self._close(sequence, sequence.finish_reason)
+        step = Step(
+            sequence.choice,
+            (token_id,),
+            () if logprob is None else (logprob,),
+            sequence.finish_reason,
+            cache_use,
+        )
+        return sequence.request, step
+
+    def _cache_use(self, sequence: Sequence) -> CacheUse | None:
+        """The account of a request's prompt, once, when the prefill of its first choice ends."""
+        if sequence.choice != 0 or sequence.cache_use_reported:
+            return None
+        assert sequence.cached is not None
+        assert sequence.first_scheduled_s is not None
+        sequence.cache_use_reported = True
+        prompt, cached = sequence.prompt_length, sequence.cached
+        self.totals.prompt_tokens += prompt
+        self.totals.cached_tokens += cached
+        self.totals.computed_tokens += prompt - cached
+        return CacheUse(
+            prompt,
+            cached,
+            prompt - cached,
+            queue_s=sequence.first_scheduled_s - sequence.arrived_s,
+            prefill_s=self.clock() - sequence.first_scheduled_s,
+        )
+
+    def _close(self, sequence: Sequence, reason: FinishReason) -> None:
+        sequence.finish_reason = reason
+        self.scheduler.finish(sequence, keep=reason is not FinishReason.ERROR)
+        siblings = self._sequences[sequence.request.request_id]
+        siblings.remove(sequence)
+        if not siblings:
+            del self._sequences[sequence.request.request_id]
+            if reason is FinishReason.ABORT:
+                self.totals.aborted += 1
+            elif reason is FinishReason.ERROR:
+                self.totals.failed += 1
+            else:
+                self.totals.finished += 1
+
+    def _fail(self, request: Request, message: str) -> list[Outcome]:
+        outcomes = []
+        for sequence in list(self._sequences.get(request.request_id, ())):
+            self._close(sequence, FinishReason.ERROR)
+            outcomes.append((request, Step(sequence.choice, (), finish_reason=FinishReason.ERROR, error=message)))
+        return outcomes
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless blocks, tree and sequences agree. For tests and debugging."""
+        self.scheduler.check_integrity()
+        held = {id(s) for s in self.scheduler.running} | {id(s) for s in self.scheduler.waiting}
+        known = {id(s) for group in self._sequences.values() for s in group}
+        assert held == known, "the scheduler and the engine disagree about which sequences exist"
+
+
+class StepFailed(Exception):
+    """The model raised. `outcomes` tell the requests of that step; all others go on."""
+
+    def __init__(self, message: str, outcomes: list[Outcome]):
+        super().__init__(message)
+        self.outcomes = outcomes

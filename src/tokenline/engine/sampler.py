@@ -1,0 +1,138 @@
+"""Logits -> the next id of each sequence, and its log probability where asked for.
+
+Greedy rows are one argmax for the whole batch. Any other row is treated by itself, on the CPU, so that a sequence
+draws the same ids whoever shares its batch. The order of operations is the field's usual one: logit bias, penalties,
+stop ids before min_tokens, temperature, then top_k, top_p and min_p, then one draw.
+"""
+
+from collections.abc import Sequence as Rows
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tokenline.engine.request import SamplingParams, TokenLogprob
+from tokenline.engine.sequence import Sequence
+
+# Nucleus sampling looks at the most likely ids first; only if they do not reach top_p is the whole row sorted.
+NUCLEUS_GUESS = 512
+
+
+class Sampled(NamedTuple):
+    token_id: int
+    logprob: TokenLogprob | None
+
+
+class NotFinite(Exception):
+    """A row of logits has NaN or infinity where a number must be: the model or its weights are broken."""
+
+
+def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[Sampled | NotFinite]:
+    """The next id of each sequence from its row of `logits`, float32 [R, vocab]. A broken row is returned as such."""
+    best_logit, best_id = (values.tolist() for values in torch.max(logits, dim=-1))  # NaN is a maximum, too
+    results: list[Sampled | NotFinite] = []
+    for row, sequence in enumerate(sequences):
+        if not np.isfinite(best_logit[row]):
+            results.append(NotFinite(f"the model's largest logit is {best_logit[row]}"))
+            continue
+        params = sequence.params
+        if is_plain_greedy(sequence):
+            token_id = best_id[row]
+        else:
+            token_id = choose(adjust(logits[row].float().cpu().numpy().copy(), sequence), params, sequence.random)
+        results.append(
+            Sampled(token_id, None if params.logprobs is None else logprob_of(logits[row], token_id, params))
+        )
+    return results
+
+
+def is_plain_greedy(sequence: Sequence) -> bool:
+    """Whether the next id is simply the largest logit."""
+    params = sequence.params
+    return (
+        params.temperature == 0
+        and not params.logit_bias
+        and params.presence_penalty == params.frequency_penalty == 0
+        and params.repetition_penalty == 1
+        and sequence.num_generated >= params.min_tokens
+    )
+
+
+def adjust(logits: np.ndarray, sequence: Sequence) -> np.ndarray:
+    """Apply bias, penalties and min_tokens to one row, float32 [vocab], in place."""
+    params, vocab = sequence.params, len(logits)
+    if params.repetition_penalty != 1:  # arXiv:1909.05858, as in transformers' RepetitionPenaltyLogitsProcessor
+        seen = np.unique(sequence.line)
+        seen = seen[(seen >= 0) & (seen < vocab)]
+        penalty = params.repetition_penalty
+        logits[seen] = np.where(logits[seen] > 0, logits[seen] / penalty, logits[seen] * penalty)
+    if sequence.counts and (params.presence_penalty or params.frequency_penalty):
+        ids = np.fromiter(sequence.counts.keys(), np.int64, len(sequence.counts))
+        times = np.fromiter(sequence.counts.values(), np.float32, len(sequence.counts))
+        logits[ids] -= params.presence_penalty + params.frequency_penalty * times
+    for token_id, bias in params.logit_bias.items():
+        logits[token_id] += bias
+    if sequence.num_generated < params.min_tokens:
+        stop_ids = [token_id for token_id in params.stop_ids if token_id < vocab]
+        if len(stop_ids) < vocab:
+            logits[stop_ids] = -np.inf
+    return logits
+
+
+def choose(logits: np.ndarray, params: SamplingParams, random: np.random.Generator) -> int:
+    """Draw one id from adjusted logits, float32 [vocab]."""
+    if params.temperature == 0:
+        return int(np.argmax(logits))
+    vocab = len(logits)
+    # In float64, and the maximum taken off before dividing, so that no temperature overflows.
+    scores = (logits.astype(np.float64) - logits.max()) / params.temperature
+    if params.top_k and params.top_k < vocab:
+        candidates = most_likely(scores, params.top_k)
+    elif params.top_p < 1:
+        candidates = nucleus_candidates(scores, params.top_p)
+    else:
+        candidates = np.arange(vocab)
+    probabilities = np.exp(scores[candidates])
+    if (params.top_k and params.top_k < vocab) or params.top_p == 1:
+        probabilities /= probabilities.sum()
+    else:
+        probabilities /= np.exp(scores).sum()
+    if params.top_p < 1:
+        # The smallest set whose mass reaches top_p: an id stays while the mass before it is below top_p.
+        keep = np.cumsum(probabilities) - probabilities < params.top_p
+        keep[0] = True
+        candidates, probabilities = candidates[keep], probabilities[keep]
+    if params.min_p > 0:
+        keep = probabilities >= params.min_p * probabilities.max()
+        candidates, probabilities = candidates[keep], probabilities[keep]
+    mass = np.cumsum(probabilities)
+    return int(candidates[min(int(np.searchsorted(mass, random.random() * mass[-1], side="right")), len(mass) - 1)])
+
+
+def most_likely(scores: np.ndarray, k: int) -> np.ndarray:
+    """The ids of the k largest scores, largest first; equal scores in order of id."""
+    if k < len(scores):
+        smallest = np.partition(scores, len(scores) - k)[len(scores) - k]
+        above = np.flatnonzero(scores > smallest)
+        ids = np.concatenate([above, np.flatnonzero(scores == smallest)[: k - len(above)]])
+    else:
+        ids = np.arange(len(scores))
+    return ids[np.lexsort((ids, -scores[ids]))]
+
+
+def nucleus_candidates(scores: np.ndarray, top_p: float) -> np.ndarray:
+    """Enough of the most likely ids to hold a mass of `top_p`, most likely first."""
+    candidates = most_likely(scores, min(NUCLEUS_GUESS, len(scores)))
+    if np.exp(scores[candidates]).sum() < top_p * np.exp(scores).sum():
+        candidates = most_likely(scores, len(scores))
+    return candidates
+
+
+def logprob_of(logits: torch.Tensor, token_id: int, params: SamplingParams) -> TokenLogprob:
+    """Log probabilities of a row, float32 [vocab], before any adjustment."""
+    values = torch.log_softmax(logits.float(), dim=-1)
+    top: tuple[tuple[int, float], ...] = ()
+    if params.logprobs:
+        best = torch.topk(values, min(params.logprobs, len(values)))
+        top = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    return TokenLogprob(float(values[token_id]), top)

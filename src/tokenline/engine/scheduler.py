@@ -1,0 +1,201 @@
+"""Which tokens of which sequences are computed in the next step, and in which blocks their keys and values go.
+
+Each step has a budget of tokens. Running sequences that decode come first, one token each; what is left goes to
+prefill, in order of arrival, in chunks. A sequence that waits is admitted with the longest prefix that the cache
+holds, and not while a running sequence is about to compute more of that prefix: it rides on that one (invariant 5).
+
+Knows sequences, blocks and the tree; no model, no sampling, no clock.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tokenline.engine.block_pool import BlockPool
+from tokenline.engine.prefix_cache import Match, PrefixCache
+from tokenline.engine.sequence import Sequence
+from tokenline.ids import common_prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`length` ids of a sequence, from `sequence.computed` on, to be computed in this step."""
+
+    sequence: Sequence
+    length: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the chunk reaches the end of the line, so that the next id can be sampled."""
+        return self.length == self.sequence.remaining
+
+
+class Scheduler:
+    """Owns the waiting and the running sequences and all block references of the latter."""
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        cache: PrefixCache,
+        *,
+        max_num_seqs: int,
+        max_batch_tokens: int,
+        copy_block_prefix: Callable[[int, int, int], None],
+    ):
+        self.pool = pool
+        self.cache = cache
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # in order of admission
+        self.preemptions = 0
+        self._max_num_seqs = max_num_seqs
+        self._max_batch_tokens = max_batch_tokens
+        self._copy_block_prefix = copy_block_prefix
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def schedule(self) -> list[Chunk]:
+        """The next step's work. Empty only when nothing is running or waiting."""
+        chunks: list[Chunk] = []
+        budget = self._max_batch_tokens
+        for sequence in list(self.running):
+            if not sequence.is_prefilling and sequence in self.running and self._grow(sequence):
+                chunks.append(Chunk(sequence, 1))
+        # A sequence scheduled first can have been preempted for the blocks of a later one.
+        chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
+        budget -= len(chunks)
+        for sequence in self.running:
+            if budget <= 0:
+                break
+            if sequence.is_prefilling:
+                chunks.append(Chunk(sequence, min(sequence.remaining, budget)))
+                budget -= chunks[-1].length
+        while budget > 0 and len(self.running) < self._max_num_seqs and (sequence := self._admit()) is not None:
+            chunks.append(Chunk(sequence, min(sequence.remaining, budget)))
+            budget -= chunks[-1].length
+        return chunks
+
+    def _admit(self) -> Sequence | None:
+        """Move the first waiting sequence that need not wait for a running one to `running`, with all its blocks."""
+        for position, sequence in enumerate(self.waiting):
+            match = self.cache.lookup(sequence.namespace, sequence.line[:-1])  # the last id is always computed
+            if self._is_being_computed(sequence, beyond=match.length):
+                continue
+            # Room for one more block of each running sequence, so that an admission does not cause a preemption.
+            placed = self._place(sequence, match, match.length, spare=len(self.running))
+            if not placed and not self.running:
+                # The last resort gives up the shared part of a block, whose source may be all that is in the way.
+                aligned = match.length - match.length % self.pool.block_size
+                placed = self._place(sequence, match, aligned, desperate=True)
+            if not placed:
+                return None  # those behind wait too, so that a large prompt is not passed by small ones for ever
+            del self.waiting[position]
+            self.running.append(sequence)
+            return sequence
+        return None
+
+    def _place(self, sequence: Sequence, match: Match, length: int, *, spare: int = 0, desperate: bool = False) -> bool:
+        """Give a sequence all blocks of its line, the first `length` tokens from the match, if there is room."""
+        block_size = self.pool.block_size
+        held = match.blocks[: -(-length // block_size)]
+        shared = held[: length // block_size]
+        for block in held:
+            self.pool.hold(block)
+        need = -(-sequence.length // block_size) - len(shared)
+        if not self._make_room(need + spare, desperate):
+            for block in held:
+                self.pool.release(block)
+            return False
+        sequence.blocks = shared + [self.pool.allocate() for _ in range(need)]
+        if length % block_size:
+            self._copy_block_prefix(held[-1], sequence.blocks[len(shared)], length % block_size)
+            self.pool.release(held[-1])
+        sequence.computed = length
+        if sequence.cached is None:
+            sequence.cached = length
+        if not desperate:  # which may have emptied the tree
+            self.cache.touch(match.node)
+        return True
+
+    def _is_being_computed(self, sequence: Sequence, beyond: int) -> bool:
+        """Whether a running prefill will soon have computed more of this line than the `beyond` tokens held now."""
+        line = sequence.line[:-1]
+        for other in self.running:
+            if other.is_prefilling and other.namespace == sequence.namespace:
+                common = common_prefix(other.line, line)
+                if common > beyond and common > other.computed:
+                    return True
+        return False
+
+    def _make_room(self, blocks: int, desperate: bool = False) -> bool:
+        """Have at least `blocks` free blocks, by eviction where needed and possible."""
+        missing = blocks - self.pool.num_free
+        if missing <= 0:
+            return True
+        if missing <= self.pool.num_cached_only:
+            missing -= self.cache.evict(missing)
+        if missing > 0 and desperate:
+            # Blocks of inner nodes cannot be evicted while a leaf below them is in use. Rather than be stuck, forget
+            # the tree: only what running sequences hold stays.
+            self.cache.clear()
+            missing = blocks - self.pool.num_free
+        return missing <= 0
+
+    def _grow(self, sequence: Sequence) -> bool:
+        """Make sure that a decoding sequence has a block for its next token; preempt the latest one if need be."""
+        if sequence.computed < len(sequence.blocks) * self.pool.block_size:
+            return True
+        while not self._make_room(1, desperate=len(self.running) == 1):
+            victim = self.running[-1]
+            self.preempt(victim)
+            if victim is sequence:
+                return False
+        sequence.blocks.append(self.pool.allocate())
+        return True
+
+    def computed(self, chunk: Chunk) -> None:
+        """The chunk's keys and values are in the pool. Prompts enter the tree chunk by chunk, answers at the end."""
+        sequence = chunk.sequence
+        if sequence.computed < sequence.prompt_length:
+            sequence.computed += chunk.length
+            self._hold_in_tree(sequence)
+        else:
+            sequence.computed += chunk.length
+
+    def _hold_in_tree(self, sequence: Sequence) -> None:
+        blocks = sequence.blocks[: -(-sequence.computed // self.pool.block_size)]
+        self.cache.insert(sequence.namespace, sequence.ids[: sequence.computed], blocks)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take a running sequence's blocks; it will be computed again, from what the cache then still holds."""
+        self._leave(sequence, keep=True)
+        self.waiting.appendleft(sequence)
+        self.preemptions += 1
+
+    def finish(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Let go of a sequence, running or waiting. `keep`: what is computed of it stays in the tree (invariant 7)."""
+        if sequence in self.running:
+            self._leave(sequence, keep=keep)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+
+    def _leave(self, sequence: Sequence, *, keep: bool) -> None:
+        if keep and sequence.computed:
+            self._hold_in_tree(sequence)
+        for block in sequence.blocks:
+            self.pool.release(block)
+        sequence.blocks = []
+        sequence.computed = 0
+        self.running.remove(sequence)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every block is accounted for (invariant 4)."""
+        running: dict[int, int] = {}
+        for sequence in self.running:
+            assert len(sequence.blocks) * self.pool.block_size >= sequence.computed
+            for block in sequence.blocks:
+                running[block] = running.get(block, 0) + 1
+        for sequence in self.waiting:
+            assert not sequence.blocks, "a waiting sequence holds blocks"
+        self.cache.check_integrity()
+        self.pool.check_integrity(running, self.cache.references())

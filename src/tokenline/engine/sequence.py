@@ -1,0 +1,81 @@
+"""One line that is being continued: its ids, how much of it is computed, and its blocks."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenline.engine.request import FinishReason, Namespace, Request, SamplingParams
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One choice of a request. Owned by the engine thread."""
+
+    request: Request
+    choice: int
+    arrived_s: float  # time.monotonic()
+    capacity: int  # tokens at most: prompt and max_tokens
+    ids: np.ndarray = field(init=False)  # int32 [capacity]; the first `length` are valid
+    length: int = field(init=False)  # prompt and generated ids
+    computed: int = 0  # ids whose keys and values are in the pool
+    blocks: list[int] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
+    random: np.random.Generator = field(init=False)
+    first_scheduled_s: float | None = None
+    cached: int | None = None  # tokens found in the cache at the first admission; never changed after (invariant 1)
+    cache_use_reported: bool = False
+    finish_reason: FinishReason | None = None
+
+    def __post_init__(self) -> None:
+        prompt = self.request.prompt_ids
+        self.ids = np.empty(self.capacity, np.int32)
+        self.ids[: len(prompt)] = prompt
+        self.length = len(prompt)
+        seed = self.request.params.seed
+        # Philox keyed by (seed, choice): the same numbers whatever else is in the batch, and after a preemption.
+        entropy = None if seed is None else np.random.SeedSequence([seed & 0xFFFF_FFFF_FFFF_FFFF, self.choice])
+        self.random = np.random.Generator(np.random.Philox(entropy))
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.request.params
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.request.namespace
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.prompt_ids)
+
+    @property
+    def num_generated(self) -> int:
+        return self.length - self.prompt_length
+
+    @property
+    def line(self) -> np.ndarray:
+        """All ids so far, int32 [length]."""
+        return self.ids[: self.length]
+
+    @property
+    def remaining(self) -> int:
+        """Ids that have to be computed before the next one can be sampled: 1 when decoding."""
+        return self.length - self.computed
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.remaining > 1
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def append(self, token_id: int) -> None:
+        """Add a sampled id and say whether the sequence ends with it."""
+        self.ids[self.length] = token_id
+        self.length += 1
+        self.counts[token_id] = self.counts.get(token_id, 0) + 1
+        if token_id in self.params.stop_ids:
+            self.finish_reason = FinishReason.STOP
+        elif self.num_generated >= self.params.max_tokens:
+            self.finish_reason = FinishReason.LENGTH

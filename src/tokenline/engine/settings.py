@@ -1,0 +1,78 @@
+"""How large the engine is: settings, and the limits that follow from them and from the memory there is."""
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from tokenline.models.base import Model
+from tokenline.models.errors import ModelError
+
+# Without --kv-cache-memory the pool takes this share of the memory that is free once the weights are loaded ...
+FREE_MEMORY_SHARE = 0.3
+# ... but no more than this many full contexts for each sequence that may run at once.
+CONTEXTS_PER_SEQUENCE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the user chose; None: found out from the model and the machine."""
+
+    max_model_len: int | None = None  # tokens of a line, prompt and answer; None: what the model was made for
+    kv_cache_memory: int | None = None  # bytes
+    max_num_seqs: int = 64  # sequences computed in one step
+    max_batch_tokens: int = 512  # tokens computed in one step
+    max_waiting: int = 1024  # requests that may be unfinished at once; more are refused
+    block_size: int = 32  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    max_model_len: int  # tokens of a line at most, prompt and answer; never more than the pool holds
+    pool_tokens: int  # tokens that the KV pool holds
+    num_blocks: int
+    block_size: int
+    vocab_size: int
+
+
+def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
+    """Size the pool. Raises ModelError, with the figures, when the settings cannot be met."""
+    if settings.max_num_seqs < 1:
+        raise ModelError(f"--max-num-seqs must be at least 1, not {settings.max_num_seqs}")
+    if settings.max_batch_tokens <= settings.max_num_seqs:
+        raise ModelError(
+            f"max_batch_tokens ({settings.max_batch_tokens}) must be larger than max_num_seqs ({settings.max_num_seqs})"
+        )
+    max_model_len = settings.max_model_len or model.config.max_positions
+    if not 2 <= max_model_len <= model.config.max_positions:
+        raise ModelError(
+            f"--max-model-len {max_model_len} is not between 2 and the model's own {model.config.max_positions} tokens"
+        )
+    block_bytes = model.kv_bytes_per_token() * settings.block_size
+    free = free_memory(model.device)
+    if settings.kv_cache_memory is None:
+        wanted = block_bytes * -(-max_model_len // settings.block_size)
+        memory = min(int(free * FREE_MEMORY_SHARE), wanted * settings.max_num_seqs * CONTEXTS_PER_SEQUENCE)
+    else:
+        memory = settings.kv_cache_memory
+        if memory > free:
+            raise ModelError(
+                f"--kv-cache-memory of {memory:,} bytes is more than the {free:,} bytes free on {model.device}"
+            )
+    num_blocks = memory // block_bytes
+    if num_blocks < 2:
+        raise ModelError(
+            f"{memory:,} bytes for the KV cache are not enough: two blocks of {settings.block_size} tokens need "
+            f"{2 * block_bytes:,} bytes ({free:,} bytes are free on {model.device})"
+        )
+    pool_tokens = num_blocks * settings.block_size
+    return EngineLimits(
+        min(max_model_len, pool_tokens), pool_tokens, num_blocks, settings.block_size, model.config.vocab_size
+    )
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on the device, as far as the system tells."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available

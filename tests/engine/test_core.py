@@ -1,0 +1,321 @@
+"""The engine's invariants (docs/design.md, section 4) under random operations, with a model that notices every slip."""
+
+from collections import defaultdict
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.engine.ledger import LedgerModel, expected_answer
+from tokenline.engine.core import EngineCore, StepFailed
+from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step
+
+
+def make_core(num_blocks=64, block_size=4, max_num_seqs=8, max_batch_tokens=16, model=None) -> EngineCore:
+    model = model or LedgerModel()
+    limit = min(model.config.max_positions, num_blocks * block_size)
+    return EngineCore(model, num_blocks, block_size, max_num_seqs, max_batch_tokens, limit)
+
+
+def make_request(request_id: str, prompt, max_tokens=4, n=1, namespace=None, **params) -> Request:
+    return Request(
+        request_id,
+        np.asarray(prompt, np.int32),
+        SamplingParams(max_tokens=max_tokens, temperature=0, **params),
+        namespace or Namespace(),
+        n,
+    )
+
+
+class Answers:
+    """Collects steps by request and choice."""
+
+    def __init__(self):
+        self.ids: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.finish: dict[tuple[str, int], FinishReason] = {}
+        self.use: dict[str, CacheUse] = {}
+
+    def take(self, outcomes: list[tuple[Request, Step]]) -> None:
+        for request, step in outcomes:
+            key = (request.request_id, step.choice)
+            assert key not in self.finish, "a step after the end"
+            self.ids[key] += step.ids
+            if step.finish_reason:
+                self.finish[key] = step.finish_reason
+            if step.cache_use:
+                assert request.request_id not in self.use, "the prompt was counted twice"
+                self.use[request.request_id] = step.cache_use
+
+    def run(self, core: EngineCore) -> "Answers":
+        while not core.is_idle:
+            self.take(core.step())
+            core.check_integrity()
+        return self
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Random requests, steps, aborts and resets on a small pool."""
+
+    @initialize(
+        num_blocks=st.integers(8, 40),
+        block_size=st.sampled_from([1, 2, 4, 8]),
+        max_num_seqs=st.integers(1, 6),
+        budget=st.integers(7, 32),
+    )
+    def start(self, num_blocks, block_size, max_num_seqs, budget):
+        self.core = make_core(num_blocks, block_size, max_num_seqs, budget)
+        self.answers = Answers()
+        self.requests: dict[str, Request] = {}
+        self.aborted: set[str] = set()
+
+    @rule(
+        prefix=st.integers(0, 3),
+        prefix_length=st.integers(0, 40),
+        tail=st.lists(st.integers(0, 3), min_size=1, max_size=8),
+        max_tokens=st.integers(1, 12),
+        n=st.sampled_from([1, 1, 1, 3]),
+        salt=st.sampled_from([None, None, "other"]),
+    )
+    def add(self, prefix, prefix_length, tail, max_tokens, n, salt):
+        limit = self.core.context_limit
+        prompt = ([prefix] * prefix_length + tail)[: limit - 1]
+        request = make_request(
+            f"r{len(self.requests)}", prompt, min(max_tokens, limit - len(prompt)), n, Namespace(salt=salt)
+        )
+        self.requests[request.request_id] = request
+        self.core.add(request)
+
+    @rule(data=st.data())
+    def follow_up(self, data):
+        """The next turn of a finished chat: its line, then a few ids."""
+        done = [key for key in self.answers.finish if key[0] not in self.aborted]
+        if done:
+            name, choice = data.draw(st.sampled_from(sorted(done)))
+            before = self.requests[name]
+            prompt = [*before.prompt_ids.tolist(), *self.answers.ids[name, choice], 5, 6]
+            if len(prompt) < self.core.context_limit:
+                request = make_request(f"r{len(self.requests)}", prompt, 1, 1, before.namespace)
+                self.requests[request.request_id] = request
+                self.core.add(request)
+
+    @rule(times=st.integers(1, 8))
+    def step(self, times):
+        for _ in range(times):
+            self.answers.take(self.core.step())
+            self.core.check_integrity()
+
+    @rule(data=st.data())
+    def abort(self, data):
+        if self.requests:
+            name = data.draw(st.sampled_from(sorted(self.requests)))
+            self.aborted.add(name)
+            self.core.abort(name)
+
+    @rule()
+    def reset(self):
+        self.core.cache.clear()
+
+    @invariant()
+    def blocks_add_up(self):
+        if hasattr(self, "core"):
+            self.core.check_integrity()
+
+    def teardown(self):
+        if not hasattr(self, "core"):
+            return
+        steps = 0
+        while not self.core.is_idle:
+            self.answers.take(self.core.step())
+            self.core.check_integrity()
+            steps += 1
+            assert steps < 20_000, "a request is stuck"
+        assert self.core.pool.num_running == 0
+        for name, request in self.requests.items():
+            if name in self.aborted:
+                continue
+            expected = expected_answer(request.prompt_ids.tolist(), request.params.max_tokens)
+            for choice in range(request.n):
+                assert self.answers.ids[name, choice] == expected, "a hit changed the answer"
+                assert self.answers.finish[name, choice] == FinishReason.LENGTH
+            use = self.answers.use[name]
+            assert use.prompt == len(request.prompt_ids)
+            assert use.cached + use.computed == use.prompt
+            assert 0 <= use.cached <= use.prompt - 1
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=120,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestEngineMachine = EngineMachine.TestCase
+
+
+def run(core: EngineCore, *requests: Request) -> Answers:
+    for request in requests:
+        core.add(request)
+    return Answers().run(core)
+
+
+def test_a_repeated_prompt_computes_one_token():
+    core = make_core()
+    prompt = list(range(23))
+    assert run(core, make_request("a", prompt)).use["a"].cached == 0
+    again = run(core, make_request("b", prompt))
+    assert again.use["b"].cached == 22
+    assert again.ids["b", 0] == expected_answer(prompt, 4)
+
+
+def test_a_match_is_exact_to_the_token():
+    core = make_core()
+    run(core, make_request("a", [1, 2, 3, 4, 5, 6, 7], max_tokens=1))
+    answers = run(core, make_request("b", [1, 2, 3, 4, 5, 6, 50, 51], max_tokens=3))
+    assert answers.use["b"].cached == 6
+    assert answers.ids["b", 0] == expected_answer([1, 2, 3, 4, 5, 6, 50, 51], 3)
+
+
+def test_the_next_turn_finds_prompt_and_answer():
+    core = make_core()
+    prompt = list(range(10))
+    answer = run(core, make_request("a", prompt, max_tokens=6)).ids["a", 0]
+    turn = [*prompt, *answer, 80, 81]
+    use = run(core, make_request("b", turn)).use["b"]
+    assert use.cached == len(prompt) + len(answer) - 1, "all but the last sampled id, which was never computed"
+
+
+def test_requests_that_arrive_together_with_one_prefix_prefill_it_once():
+    model = LedgerModel()
+    core = make_core(num_blocks=200, max_num_seqs=64, max_batch_tokens=80, model=model)
+    prefix = list(range(90))
+    requests = [make_request(f"r{i}", [*prefix, i], max_tokens=1) for i in range(50)]
+    answers = run(core, *requests)
+    assert sum(use.computed for use in answers.use.values()) == len(prefix) + 50
+    assert model.tokens_computed == len(prefix) + 50
+    for i in range(50):
+        assert answers.ids[f"r{i}", 0] == expected_answer([*prefix, i], 1)
+
+
+def test_choices_share_one_prefill_and_one_account():
+    model = LedgerModel()
+    core = make_core(model=model)
+    prompt = list(range(30))
+    answers = run(core, make_request("a", prompt, max_tokens=1, n=4))
+    assert answers.use["a"].computed == 30
+    assert model.tokens_computed == 30 + 3, "each further choice computes the last prompt token for itself"
+    assert core.totals.prompt_tokens == 30
+
+
+def test_preemption_does_not_recount():
+    """Case us-04: what a preempted request finds of its own later is not a hit."""
+    core = make_core(num_blocks=10, block_size=4, max_num_seqs=2)
+    run(core, make_request("warm", list(range(8)), max_tokens=1))
+    first = make_request("first", [*range(8), 50], max_tokens=25)
+    second = make_request("second", [60, 61, 62, 63, 64], max_tokens=25)
+    answers = run(core, first, second)
+    assert core.scheduler.preemptions > 0
+    assert answers.use["first"].cached == 8
+    assert answers.use["second"].cached == 0
+    assert answers.ids["second", 0] == expected_answer([60, 61, 62, 63, 64], 25)
+    assert answers.ids["first", 0] == expected_answer([*range(8), 50], 25)
+
+
+def test_an_abort_before_the_first_step_leaves_nothing_to_hit():
+    """Case ev-05."""
+    core = make_core()
+    core.add(make_request("a", list(range(64)), max_tokens=1))
+    core.abort("a")
+    use = run(core, make_request("b", list(range(64)), max_tokens=1)).use["b"]
+    assert use.cached == 0
+
+
+def test_an_abort_in_prefill_keeps_what_was_computed_and_frees_the_rest():
+    core = make_core(max_batch_tokens=16)
+    core.add(make_request("a", list(range(64)), max_tokens=1))
+    core.step()
+    core.abort("a")
+    core.check_integrity()
+    assert core.is_idle
+    assert core.pool.num_running == 0
+    answers = run(core, make_request("b", list(range(64)), max_tokens=2))
+    assert answers.use["b"].cached == 16
+    assert answers.ids["b", 0] == expected_answer(list(range(64)), 2)
+
+
+def test_one_choice_can_stop_alone():
+    core = make_core()
+    core.add(make_request("a", [1, 2, 3], max_tokens=5, n=2))
+    answers = Answers()
+    answers.take(core.step())
+    core.abort("a", choice=0)
+    answers.run(core)
+    assert ("a", 0) not in answers.finish
+    assert answers.ids["a", 1] == expected_answer([1, 2, 3], 5)
+
+
+def test_a_stop_id_ends_the_answer_and_is_part_of_it():
+    full = expected_answer([1, 2, 3], 6)
+    stop = full[3]
+    answers = run(make_core(), make_request("a", [1, 2, 3], max_tokens=6, stop_ids=frozenset([stop])))
+    assert answers.ids["a", 0] == full[: full.index(stop) + 1]
+    assert answers.finish["a", 0] == FinishReason.STOP
+
+
+def test_a_failed_step_ends_its_own_requests_only():
+    model = LedgerModel()
+    core = make_core(model=model, max_batch_tokens=9, max_num_seqs=8)
+    core.add(make_request("good", [1] * 5, max_tokens=8))
+    core.step()
+    model.fail_on = 77
+    core.add(make_request("bad", [77, 2, 3]))
+    core.add(make_request("later", [4] * 30))
+    answers = Answers()
+    failed = None
+    try:
+        core.step()
+    except StepFailed as failure:
+        failed = failure
+    assert failed is not None
+    answers.take(failed.outcomes)
+    assert answers.finish["bad", 0] == FinishReason.ERROR
+    core.check_integrity()
+    # "good" shared the batch and ends too; "later" may have, if the budget reached it; whatever is left is served.
+    model.fail_on = None
+    answers.run(core)
+    fresh = run(core, make_request("fresh", [77, 2, 3], max_tokens=3))
+    assert fresh.ids["fresh", 0] == expected_answer([77, 2, 3], 3)
+    assert fresh.use["fresh"].cached == 0, "nothing of a failed step is held"
+
+
+def test_broken_logits_end_one_request_with_an_error():
+    model = LedgerModel()
+    model.nan_on = 42
+    core = make_core(model=model)
+    answers = run(core, make_request("bad", [1, 42], n=2), make_request("good", [1, 2], max_tokens=3))
+    assert answers.finish["bad", 0] == answers.finish["bad", 1] == FinishReason.ERROR
+    assert answers.ids["good", 0] == expected_answer([1, 2], 3)
+
+
+def test_five_hundred_ways_out_leave_an_empty_house():
+    """Case ev-06: finished, aborted in prefill, and one that needs 90 percent of the pool afterwards."""
+    core = make_core(num_blocks=40, block_size=4, max_num_seqs=8, max_batch_tokens=24)
+    for i in range(500):
+        core.add(make_request(f"r{i}", [*range(40), i % 90, i % 7], max_tokens=3))
+        if i % 3 == 0:
+            core.step()
+            core.abort(f"r{i}")
+    Answers().run(core)
+    assert core.pool.num_running == 0
+    assert core.pool.num_free + core.pool.num_cached_only == 40
+    prompt = [90] * 143
+    assert run(core, make_request("big", prompt, max_tokens=1)).ids["big", 0] == expected_answer(prompt, 1)
+
+
+def test_a_prompt_as_long_as_the_pool_is_served_when_the_tree_is_full_of_branches():
+    """Inner nodes keep partial blocks that leaves in use pin; the engine must not be stuck on them."""
+    core = make_core(num_blocks=8, block_size=4, max_num_seqs=2)
+    for end in range(2, 30, 3):
+        run(core, make_request(f"b{end}", [*range(end), 90], max_tokens=1))
+    prompt = list(range(30))
+    assert run(core, make_request("long", prompt, max_tokens=2)).ids["long", 0] == expected_answer(prompt, 2)

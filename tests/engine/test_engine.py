@@ -1,0 +1,202 @@
+"""The bridge: many requests from one event loop, each with its own stream, and every way for it to end."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from tests.engine.ledger import LedgerModel, expected_answer
+from tokenline.engine import Engine, EngineSettings, FinishReason, Request, RequestRefused, SamplingParams
+from tokenline.models.errors import ModelError
+
+
+@asynccontextmanager
+async def running(model: LedgerModel | None = None, **settings):
+    engine = Engine(
+        model or LedgerModel(),
+        EngineSettings(**{"kv_cache_memory": 8 * 4 * 256, "block_size": 4, "max_batch_tokens": 80, **settings}),
+    )
+    engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close(grace_s=0)
+
+
+def request(name: str, prompt, max_tokens=4, n=1, **params) -> Request:
+    made = SamplingParams(max_tokens=max_tokens, temperature=0, **params)
+    return Request(name, np.asarray(prompt, np.int32), made, n=n)
+
+
+async def collect(engine: Engine, made: Request):
+    ids: dict[int, list[int]] = {choice: [] for choice in range(made.n)}
+    reasons, uses = {}, []
+    async for step in engine.generate(made):
+        ids[step.choice] += step.ids
+        if step.finish_reason:
+            reasons[step.choice] = step.finish_reason
+        if step.cache_use:
+            uses.append(step.cache_use)
+    return ids, reasons, uses
+
+
+async def until_idle(engine: Engine) -> None:
+    async with asyncio.timeout(10):
+        while engine.stats().running or engine.stats().waiting:
+            await asyncio.sleep(0.005)
+
+
+async def test_fifty_requests_at_once_on_one_prefix():
+    async with running() as engine:
+        prefix = list(range(90))
+        answers = await asyncio.gather(*(collect(engine, request(f"r{i}", [*prefix, i])) for i in range(50)))
+        for i, (ids, reasons, uses) in enumerate(answers):
+            assert ids[0] == expected_answer([*prefix, i], 4)
+            assert reasons[0] == FinishReason.LENGTH
+            assert len(uses) == 1
+        assert sum(uses[0].computed for _, _, uses in answers) == 90 + 50
+        assert engine.stats().totals.cached_tokens == 49 * 90
+
+
+async def test_choices_come_in_one_stream():
+    async with running() as engine:
+        ids, reasons, uses = await collect(engine, request("a", [1, 2, 3], n=3))
+        assert ids == dict.fromkeys(range(3), expected_answer([1, 2, 3], 4))
+        assert set(reasons) == {0, 1, 2}
+        assert len(uses) == 1
+
+
+async def test_closing_the_stream_frees_the_request():
+    async with running() as engine:
+        stream = engine.generate(request("a", [1, 2, 3], max_tokens=200))
+        await anext(stream)
+        await stream.aclose()
+        await until_idle(engine)
+        assert engine.stats().totals.aborted == 1
+        assert engine.stats().blocks_running == 0
+        ids, _, uses = await collect(engine, request("b", [1, 2, 3]))
+        assert ids[0] == expected_answer([1, 2, 3], 4)
+        assert uses[0].cached == 2
+
+
+async def test_a_cancelled_reader_frees_the_request_in_prefill():
+    async with running(max_batch_tokens=66) as engine:
+        task = asyncio.create_task(collect(engine, request("a", [1] * 250)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await until_idle(engine)
+        assert engine.stats().blocks_running == 0
+
+
+async def test_one_choice_can_be_stopped_and_the_rest_goes_on():
+    async with running() as engine:
+        made = request("a", [1, 2, 3], max_tokens=20, n=2)
+        ids = {0: [], 1: []}
+        async for step in engine.generate(made):
+            ids[step.choice] += step.ids
+            if step.choice == 0:
+                engine.stop_choice("a", 0)
+        assert ids == {0: expected_answer([1, 2, 3], 1), 1: expected_answer([1, 2, 3], 20)}
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens"), [(300, 8), (250, 10), (256, 1)])
+async def test_what_can_never_fit_is_refused_with_the_figures(prompt, max_tokens):
+    async with running() as engine:
+        with pytest.raises(RequestRefused, match=rf"256 tokens.*{prompt} tokens.*{max_tokens}") as refused:
+            await collect(engine, request("a", [1] * prompt, max_tokens))
+        assert refused.value.code == "context_length_exceeded"
+        await collect(engine, request("b", [1] * 250, 6))
+
+
+async def test_a_pool_smaller_than_the_context_is_named_as_the_reason():
+    async with running(kv_cache_memory=8 * 4 * 10) as engine:
+        assert engine.limits.max_model_len == 40
+        with pytest.raises(RequestRefused, match="kv-cache-memory"):
+            await collect(engine, request("a", [1] * 50))
+
+
+async def test_a_full_queue_refuses_and_recovers():
+    async with running(max_waiting=2) as engine:
+        streams = [engine.generate(request(f"r{i}", [i], max_tokens=150)) for i in range(2)]
+        for stream in streams:
+            await anext(stream)
+        with pytest.raises(RequestRefused) as refused:
+            await collect(engine, request("third", [1]))
+        assert refused.value.code == "queue_full"
+        for stream in streams:
+            await stream.aclose()
+        await collect(engine, request("fourth", [1]))
+
+
+async def test_a_failed_step_is_an_error_step_and_the_engine_lives():
+    model = LedgerModel()
+    async with running(model) as engine:
+        model.fail_on = 77
+        _, reasons, _ = await collect(engine, request("bad", [77]))
+        assert reasons[0] == FinishReason.ERROR
+        ids, _, _ = await collect(engine, request("good", [1, 2]))
+        assert ids[0] == expected_answer([1, 2], 4)
+        assert engine.healthy
+
+
+async def test_an_engine_that_keeps_failing_says_so_and_refuses():
+    model = LedgerModel()
+    async with running(model) as engine:
+        model.fail_on = 77
+        for i in range(3):
+            _, reasons, _ = await collect(engine, request(f"bad{i}", [77]))
+            assert reasons[0] == FinishReason.ERROR
+        async with asyncio.timeout(5):
+            while engine.healthy:
+                await asyncio.sleep(0.01)
+        with pytest.raises(RequestRefused) as refused:
+            await collect(engine, request("late", [1]))
+        assert refused.value.code == "engine_failed"
+
+
+async def test_reset_forgets_the_prefix():
+    async with running() as engine:
+        await collect(engine, request("a", [1] * 20))
+        await engine.reset_prefix_cache()
+        _, _, uses = await collect(engine, request("b", [1] * 20))
+        assert uses[0].cached == 0
+
+
+async def test_close_lets_running_requests_finish_within_the_grace():
+    async with running() as engine:
+        task = asyncio.create_task(collect(engine, request("a", [1, 2], max_tokens=50)))
+        await asyncio.sleep(0.01)
+        await engine.close(grace_s=10)
+        ids, reasons, _ = await task
+        assert ids[0] == expected_answer([1, 2], 50)
+        assert reasons[0] == FinishReason.LENGTH
+        with pytest.raises(RequestRefused):
+            await collect(engine, request("late", [1]))
+
+
+async def test_close_without_grace_ends_what_runs():
+    async with running(LedgerModel(max_positions=100_000), kv_cache_memory=8 * 200_000) as engine:
+        task = asyncio.create_task(collect(engine, request("a", [1, 2], max_tokens=90_000)))
+        await asyncio.sleep(0.05)
+        await engine.close(grace_s=0)
+        async with asyncio.timeout(5):
+            _, reasons, _ = await task
+        assert reasons[0] == FinishReason.ABORT
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"max_model_len": 300}, "--max-model-len 300"),
+        ({"max_model_len": 1}, "--max-model-len 1"),
+        ({"kv_cache_memory": 10}, "not enough"),
+        ({"kv_cache_memory": 10**18}, "--kv-cache-memory"),
+        ({"max_num_seqs": 0}, "--max-num-seqs"),
+        ({"max_num_seqs": 600}, "max_batch_tokens"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_named(settings, named):
+    with pytest.raises(ModelError, match=named):
+        Engine(LedgerModel(), EngineSettings(**settings))
