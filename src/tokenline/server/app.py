@@ -1,0 +1,43 @@
+"""The composition of the server: one renderer, one engine, one state object, and the routes over them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+
+import tokenline
+from tokenline.engine.engine import Engine
+from tokenline.render.renderer import Renderer
+from tokenline.server.chat import chat_routes
+from tokenline.server.completions import completion_routes
+from tokenline.server.errors import ApiError, handle_api_error, handle_http_exception
+from tokenline.server.info import info_routes
+from tokenline.server.log import RequestLog
+from tokenline.server.schema import add_body_schemas
+from tokenline.server.settings import ServerSettings
+from tokenline.server.state import ServerState
+from tokenline.server.tokens import token_routes
+
+
+def create_app(renderer: Renderer, engine: Engine, settings: ServerSettings) -> FastAPI:
+    """The ASGI application. Its lifespan starts the engine and closes it; `app.state.server` is the ServerState."""
+    state = ServerState(renderer, engine, settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine.start()
+        try:
+            yield
+        finally:
+            await state.close()
+
+    app = FastAPI(title="tokenline", version=tokenline.__version__, lifespan=lifespan)
+    app.state.server = state
+    for router in (chat_routes(state), completion_routes(state), token_routes(state), info_routes(state)):
+        app.include_router(router)
+    add_body_schemas(app)
+    app.add_exception_handler(ApiError, handle_api_error)
+    app.add_exception_handler(HTTPException, handle_http_exception)
+    app.add_middleware(RequestLog)
+    return app

@@ -1,0 +1,129 @@
+"""Run the application on a port until SIGTERM or Ctrl-C: uvicorn, with a way down that ends streams properly.
+
+Knows sockets and signals, no route. `run` is the last call of `tokenline serve`.
+"""
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from tokenline.server.log import configure_logging
+from tokenline.server.state import ServerState
+
+KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that they never write to a closed one
+
+
+class ServerError(Exception):
+    """The server cannot start, or had to stop. The message is for the person at the terminal."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take the port (0: any free one). Raises ServerError. Worth doing before a model is loaded for minutes."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError) as error:
+        raise ServerError(f"cannot listen on {host}:{port}: {error}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # On Linux two sockets may bind one port with SO_REUSEADDR; only listening shows that it is taken.
+        listener.listen(2048)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise ServerError(f"cannot listen on {host}:{port}: {_reason(error)}") from None
+    return listener
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error)
+    return f"{text} (is another server running? choose another --port)" if "in use" in text else text
+
+
+def url_of(listener: socket.socket) -> str:
+    """The base URL under which a listening socket can be reached from this machine."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(
+    app: FastAPI,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    listener: socket.socket | None = None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until a signal comes, then end what is running within the grace period and return.
+
+    `listener`: a socket from `bind`, instead of host and port. `on_ready` is called with the base URL once requests are
+    answered. Raises ServerError when the port is taken or the engine has died.
+    """
+    state: ServerState = app.state.server
+    configure_logging(state.settings.log_level, state.settings.log_json)
+    listener = listener or bind(host, port)
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_S,
+        # The engine ends its requests by then; this is for clients that do not read their last bytes.
+        timeout_graceful_shutdown=int(state.settings.shutdown_grace_s) + 10,
+    )
+    server = _Server(config, state, lambda: on_ready and on_ready(url_of(listener)))
+    with listener, _signals_end_here():
+        server.run(sockets=[listener])
+    if server.engine_failed:
+        raise ServerError(f"the engine has stopped: {state.engine.failure}")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn waits for open connections first and tells the application last; here the engine learns at once that it
+    is to come to an end, so that those connections do.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, on_ready: Callable[[], object]):
+        super().__init__(config)
+        self._state = state
+        self._on_ready = on_ready
+        self.engine_failed = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self._state.engine.healthy:
+            self.engine_failed = True
+            return True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        closing = asyncio.ensure_future(self._state.close())
+        await super().shutdown(sockets)
+        await closing
+
+
+@contextmanager
+def _signals_end_here() -> Iterator[None]:
+    """uvicorn raises a signal again once it has come down; ending on request is a success, so nothing happens then."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,34 @@
+"""What the operator of a server can set. Knows no route and no model."""
+
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Settings of layers 1 and 5; the engine and the renderer have their own."""
+
+    model_names: tuple[str, ...]  # names under which the model is served; answers without a name use the first
+    api_keys: tuple[str, ...] = ()  # any of them opens the API; none: no authentication
+    max_body_bytes: int = 32 * 1024 * 1024
+    created: int = field(default_factory=lambda: int(time.time()))  # Unix time shown by /v1/models
+    shutdown_grace_s: float = 10.0  # how long running requests may go on after SIGTERM
+    stream_open_after_s: float = 1.0  # a stream opens with the first token, or after this long in prefill
+    ping_s: int = 15  # SSE comment lines that keep idle connections open; 0: none
+    send_timeout_s: float = 300.0  # a client that stops reading a stream for this long has gone away
+    log_level: str = "warning"  # the line of each request is logged at "info"
+    log_json: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.model_names or not all(self.model_names):
+            raise ValueError("model_names must have at least one name, and none may be empty")
+        if not all(self.api_keys):
+            raise ValueError("api_keys: an empty API key would let everybody in")
+        if self.max_body_bytes < 1:
+            raise ValueError(f"max_body_bytes must be at least 1, not {self.max_body_bytes}")
+        if self.shutdown_grace_s < 0 or self.stream_open_after_s < 0 or self.ping_s < 0 or self.send_timeout_s <= 0:
+            raise ValueError("times must not be negative, and send_timeout_s must be positive")
+        if self.log_level not in ("debug", "info", "warning", "error", "critical"):
+            raise ValueError(
+                f'log_level must be one of "debug", "info", "warning", "error", "critical", not {self.log_level!r}'
+            )

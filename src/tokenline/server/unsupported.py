@@ -1,0 +1,77 @@
+"""Fields that other servers know and this one cannot honour: asking for them is a 400, since ignoring them would change
+the answer without a word. A value that amounts to not asking is accepted.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tokenline.server.errors import ApiError
+
+
+class Refusal(NamedTuple):
+    reason: str
+    harmless: tuple[Any, ...] = ()  # besides null
+
+
+_NO_GRAMMAR = "constrained decoding is not yet supported"
+
+GENERATION: Mapping[str, Refusal] = {
+    "use_beam_search": Refusal("beam search is not supported", (False,)),
+    "length_penalty": Refusal("beam search is not supported", (1,)),
+    "prompt_logprobs": Refusal("log probabilities of the prompt are not supported"),
+    "truncate_prompt_tokens": Refusal("a prompt is never cut; send a shorter one"),
+    "bad_words": Refusal("use 'logit_bias'", ([],)),
+    "allowed_token_ids": Refusal("use 'logit_bias'"),
+    "logits_processors": Refusal("logits processors are not supported", ([],)),
+    "include_stop_str_in_output": Refusal("stop strings are never part of the answer", (False,)),
+    "skip_special_tokens": Refusal("special tokens are never part of the answer's text", (True,)),
+    "spaces_between_special_tokens": Refusal("special tokens are never part of the answer's text", (True,)),
+    "return_tokens_as_token_ids": Refusal("use 'return_token_ids'", (False,)),
+    "guided_json": Refusal(_NO_GRAMMAR),
+    "guided_regex": Refusal(_NO_GRAMMAR),
+    "guided_choice": Refusal(_NO_GRAMMAR),
+    "guided_grammar": Refusal(_NO_GRAMMAR),
+    "structured_outputs": Refusal(_NO_GRAMMAR),
+    "kv_transfer_params": Refusal("transfer of keys and values is not supported"),
+}
+
+CHAT: Mapping[str, Refusal] = {
+    **GENERATION,
+    "audio": Refusal("this model writes text only"),
+    "modalities": Refusal('this model writes text only; leave it out or send ["text"]', (["text"],)),
+    "web_search_options": Refusal("there is no web search"),
+    "functions": Refusal("it is deprecated; use 'tools'", ([],)),
+    "function_call": Refusal("it is deprecated; use 'tool_choice'", ("none",)),
+    "prediction": Refusal("predicted outputs are not supported"),
+    "moderation": Refusal("there is no moderation"),
+    "store": Refusal("answers are not stored", (False,)),
+    "verbosity": Refusal('only "medium" is supported; ask for a style in a message', ("medium",)),
+    "chat_template": Refusal("the template is set when the server starts"),
+    "documents": Refusal("put documents into a message", ([],)),
+    "echo": Refusal("a chat completion cannot repeat its prompt", (False,)),
+    "best_of": Refusal("use 'n'", (1,)),
+    "add_special_tokens": Refusal("the chat template writes the special tokens", (False,)),
+    "mm_processor_kwargs": Refusal("this model reads text only"),
+}
+
+COMPLETION: Mapping[str, Refusal] = {
+    **GENERATION,
+    "suffix": Refusal("filling in before a suffix is not supported", ("",)),
+    "prompt_embeds": Refusal("send 'prompt' as text or token ids"),
+    "add_special_tokens": Refusal("send token ids for full control of special tokens", (True,)),
+    "response_format": Refusal(_NO_GRAMMAR, ({"type": "text"},)),
+}
+
+
+def refuse_unsupported(body: Mapping[str, Any], table: Mapping[str, Refusal]) -> None:
+    """Raise a 400 that names the first field of the body that stands in the table and asks for something."""
+    for name in body.keys() & table.keys():
+        refusal = table[name]
+        if body[name] is not None and not any(_same(body[name], value) for value in refusal.harmless):
+            raise ApiError(
+                400, f"'{name}' cannot be honoured: {refusal.reason}.", param=name, code="unsupported_parameter"
+            )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a == b and isinstance(a, bool) == isinstance(b, bool)  # True == 1 in Python, not in JSON
