@@ -1,0 +1,147 @@
+"""A small client of the OpenAI API over httpx: what `tokenline chat` needs of a server, whichever server it is.
+
+Knows the wire format of streamed chat completions. Does not print. Every failure is a `ServerError` of one line.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+CONNECT_S = 5.0
+SILENCE_S = 600.0  # a long prompt on a slow machine may take minutes before the first token
+
+
+class ServerError(Exception):
+    """What went wrong, as one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the answer."""
+
+    content: str = ""
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the answer ended. Counts are None where the server does not say."""
+
+    finish_reason: str | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    first_token_s: float | None  # from sending the request to the first piece
+
+
+class ChatClient:
+    """Talks to one server. `url` is its address, with or without /v1."""
+
+    def __init__(self, url: str, api_key: str | None):
+        if "://" not in url:
+            url = f"http://{url}"
+        base = url.rstrip("/").removesuffix("/v1")
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
+        try:
+            # Environment proxies are for the world outside; a model server is nearly always on this side of them.
+            self._http = httpx.Client(base_url=f"{base}/v1/", headers=headers, timeout=timeout, trust_env=False)
+        except (httpx.InvalidURL, ValueError, TypeError) as error:
+            raise ServerError(f"not a server address: {url!r} ({error})") from error
+        self._base = base
+
+    def close(self) -> None:
+        self._http.close()
+
+    def models(self) -> list[str]:
+        """The names under which the server serves models."""
+        try:
+            response = self._http.get("models", timeout=CONNECT_S)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._unreachable(error) from error
+        if response.status_code != 200:
+            raise ServerError(_message_of(response.status_code, response.content))
+        try:
+            return [str(model["id"]) for model in response.json()["data"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ServerError(f"{self._base}/v1/models does not answer as an OpenAI server does") from error
+
+    def stream(self, body: dict[str, Any]) -> Iterator[Piece | Ending]:
+        """Post a chat completion; its pieces as they come, then its Ending. Closing the iterator stops the answer."""
+        body = body | {"stream": True, "stream_options": {"include_usage": True}}
+        sent = time.perf_counter()
+        first_token_s: float | None = None
+        finish_reason: str | None = None
+        usage: dict[str, Any] = {}
+        try:
+            with self._http.stream("POST", "chat/completions", json=body) as response:
+                if response.status_code != 200:
+                    raise ServerError(_message_of(response.status_code, response.read()))
+                for event in _events(response):
+                    if event.get("error"):
+                        raise ServerError(_message_in(event) or "the server ended the answer with an error")
+                    usage = event.get("usage") or usage
+                    for choice in event.get("choices") or []:
+                        finish_reason = choice.get("finish_reason") or finish_reason
+                        piece = _piece(choice.get("delta") or {})
+                        if piece is not None:
+                            if first_token_s is None:
+                                first_token_s = time.perf_counter() - sent
+                            yield piece
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if finish_reason is None:
+            raise ServerError("the connection ended before the answer did")
+        details = usage.get("prompt_tokens_details") or {}
+        yield Ending(finish_reason, usage.get("prompt_tokens"), details.get("cached_tokens"), first_token_s)
+
+    def _unreachable(self, error: Exception) -> ServerError:
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return ServerError(f"no server answers at {self._base}: {error}")
+        return ServerError(f"the connection to {self._base} broke: {error or type(error).__name__}")
+
+
+def _piece(delta: dict[str, Any]) -> Piece | None:
+    content = delta.get("content") or ""
+    reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
+    return Piece(content, reasoning) if content or reasoning else None
+
+
+def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a text/event-stream up to [DONE]. Only `data:` lines matter here (WHATWG HTML, 9.2)."""
+    data: list[str] = []
+    for line in response.iter_lines():
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            text = "\n".join(data)
+            data.clear()
+            if text == "[DONE]":
+                return
+            try:
+                event = json.loads(text)
+            except ValueError as error:
+                raise ServerError("the server's stream is not JSON") from error
+            if isinstance(event, dict):
+                yield event
+
+
+def _message_of(status: int, body: bytes) -> str:
+    try:
+        message = _message_in(json.loads(body))
+    except ValueError:
+        message = None
+    return f"{message} (HTTP {status})" if message else f"the server answered with HTTP {status}"
+
+
+def _message_in(answer: Any) -> str | None:
+    """The message of OpenAI's error object, or of the shapes that other servers use."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, dict):
+        error = error.get("message")
+    if error is None and isinstance(answer, dict):
+        error = answer.get("detail") or answer.get("message")
+    return str(error) if error else None
