@@ -1,0 +1,16 @@
+"""What a chat completion request asks of the template: messages, tools and switches, as the client sent them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ChatInput:
+    """The part of a request that decides its line. JSON values, not yet checked: `normalize` does that."""
+
+    messages: Sequence[Any]
+    tools: Sequence[Any] | None = None
+    add_generation_prompt: bool = True  # end the line with the opening of an assistant turn
+    continue_final_message: bool = False  # leave the last message open for the model to go on with
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # `chat_template_kwargs`: e.g. enable_thinking

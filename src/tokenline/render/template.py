@@ -1,0 +1,175 @@
+"""A chat template: Jinja2 in a sandbox, with exactly the extensions, filters and globals that transformers gives it.
+
+Knows how to turn template variables into text and which strings a template's source contains. Knows nothing of what
+a message should look like (see `normalize`) or of tokens.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+import jinja2.utils
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tokenline.render.errors import RenderError
+
+Clock = Callable[[], datetime]
+
+_MAX_OUTPUT = 64 * 1024 * 1024  # characters; far beyond any context, so only a runaway template gets there
+_MAX_REPEAT = 1024 * 1024  # of "x" * n and [x] * n in a template
+
+
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %}...{% endgeneration %}` marks the assistant's words for training; here it only renders them."""
+
+    tags = {"generation"}  # noqa: RUF012 (the base class has it so)
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_render"), [], [], body).set_lineno(line)
+
+    def _render(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class _Namespace(jinja2.utils.Namespace):
+    """Jinja's `namespace`, refusing names that could reach into Python."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # so that `namespace(self=...)` works
+        self, *positional = args
+        attributes = dict(*positional, **kwargs)
+        for name in attributes:
+            _refuse_private(name)
+        jinja2.utils.Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_private(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_private(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise jinja2.exceptions.SecurityError(f"a template may not store the attribute {name!r} on a namespace")
+
+
+class _DictGlobal:
+    """The global `dict`: makes dicts, and gives no way to the class itself."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args)
+
+
+def _raise_exception(message: Any) -> None:
+    raise jinja2.exceptions.TemplateError(str(message))
+
+
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The `tojson` filter of chat templates. Unlike Jinja's own it neither escapes HTML nor sorts keys."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
+    """The sandbox. `clock` is what `strftime_now` reads."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def __init__(self, clock: Clock = datetime.now):
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
+        self.filters["tojson"] = to_json
+        self.globals["raise_exception"] = _raise_exception
+        self.globals["strftime_now"] = lambda format: clock().strftime(format)
+        self.globals["dict"] = _DictGlobal()
+        self.globals["namespace"] = _Namespace
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "*":
+            for sequence, times in ((left, right), (right, left)):
+                repeats = isinstance(sequence, str | list | tuple) and isinstance(times, int)
+                if repeats and len(sequence) * times > _MAX_REPEAT:
+                    raise jinja2.exceptions.SecurityError("a template may not repeat a text that often")
+        elif isinstance(right, int | float) and abs(right) > 1000:
+            raise jinja2.exceptions.SecurityError("a template may not raise to such a power")
+        return super().call_binop(context, operator, left, right)
+
+
+class ChatTemplate:
+    """One compiled template. Immutable, safe to render from several threads."""
+
+    def __init__(self, source: str, *, clock: Clock = datetime.now):
+        """Compile; raises RenderError with the line if `source` is not a template."""
+        self.source = source
+        self._environment = TemplateEnvironment(clock)
+        try:
+            self._tree = self._environment.parse(source)
+            self._compiled = self._environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise RenderError(f"the chat template has an error in line {error.lineno}: {error.message}") from error
+        self.constants = frozenset(
+            node.value for node in self._tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)
+        )
+        self.literals = self.constants | {node.data for node in self._tree.find_all(jinja2.nodes.TemplateData)}
+
+    def roles(self) -> frozenset[str]:
+        """The strings that the template compares a role with."""
+        found: set[str] = set()
+        for compare in self._tree.find_all(jinja2.nodes.Compare):
+            sides = [compare.expr, *(operand.expr for operand in compare.ops)]
+            if any(_is_role(side) for side in sides):
+                for side in sides:
+                    constants = [side] if isinstance(side, jinja2.nodes.Const) else side.find_all(jinja2.nodes.Const)
+                    found.update(c.value for c in constants if isinstance(c.value, str))
+        return frozenset(found - {"role"})
+
+    def mentions(self, word: str) -> bool:
+        """Whether the word stands in the template's code or text, whole."""
+        return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.source) is not None
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """The text for these variables. Raises RenderError with the template's own message."""
+        return run_template(self._compiled, variables, "".join)
+
+
+def _is_role(node: jinja2.nodes.Node) -> bool:
+    match node:
+        case jinja2.nodes.Getattr(attr="role") | jinja2.nodes.Name(name="role"):
+            return True
+        case jinja2.nodes.Getitem(arg=jinja2.nodes.Const(value="role")):
+            return True
+    return False
+
+
+def run_template(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable[[list[str]], str]) -> str:
+    """Render piece by piece, so that a template that never ends is stopped by the size of what it writes."""
+    pieces: list[str] = []
+    size = 0
+    try:
+        for piece in compiled.root_render_func(compiled.new_context(dict(variables))):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _MAX_OUTPUT:
+                raise RenderError(f"the chat template wrote more than {_MAX_OUTPUT:,} characters")
+        return join(pieces)
+    except RenderError:
+        raise
+    except RecursionError as error:
+        raise RenderError("the request is nested too deeply for the chat template") from error
+    except jinja2.TemplateError as error:
+        raise RenderError(f"the chat template refused the request: {error.message or error}") from error
+    except Exception as error:  # a template can fail in any way that Python can
+        raise RenderError(f"the chat template failed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,187 @@
+"""The tokenizer of a folder in Hugging Face layout: tokenizer.json, tokenizer_config.json, generation_config.json and
+the chat templates beside them.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from tokenline.models.errors import ModelError
+from tokenline.render.vocabulary import Vocabulary, byte_of_character, end_of_turn_ids
+
+_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_SAMPLING = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
+_PROBE = "a"
+
+
+def read_hf_vocabulary(folder: Path) -> Vocabulary:
+    """Read the tokenizer of a folder. Raises ModelError with the file at fault."""
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        hint = "; tokenizer.model alone is not supported" if (folder / "tokenizer.model").is_file() else ""
+        raise ModelError(f"{folder.name}: no tokenizer.json{hint}")
+    config = _read_json(folder / "tokenizer_config.json")
+    generation = _read_json(folder / "generation_config.json")
+    try:
+        text = file.read_text("utf-8")
+        tokenizer = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelError(f"{folder.name}: tokenizer.json cannot be used: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    named = {**_read_named(_read_json(folder / "special_tokens_map.json")), **_read_named(config)}
+    _add_configured_tokens(tokenizer, config, named)
+    prefix_ids, suffix_ids = _affixes(tokenizer, config, named)
+    spec = json.loads(tokenizer.to_str())
+    spec["post_processor"] = None  # adds BOS, which `prefix_ids` says, and trims offsets, which nobody wants
+    added = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()}
+    special = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    pieces, strips = _pieces(tokenizer, spec, added, folder.name)
+    ends = {tokenizer.token_to_id(named["eos_token"])} if "eos_token" in named else set()
+    configured = generation.get("eos_token_id")
+    ends.update(configured if isinstance(configured, list) else [configured])
+    return Vocabulary(
+        spec=json.dumps(spec, ensure_ascii=False),
+        pieces=pieces,
+        special=special,
+        added=added,
+        named=named,
+        prefix_ids=prefix_ids,
+        suffix_ids=suffix_ids,
+        strips_leading_space=strips,
+        chat_templates=_read_templates(folder, config),
+        end_ids=frozenset(id for id in ends if isinstance(id, int)) | end_of_turn_ids(special),
+        default_sampling={
+            key: value
+            for key, value in generation.items()
+            if key in _SAMPLING and isinstance(value, int | float) and not isinstance(value, bool)
+        },
+    )
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{file.parent.name}: {file.name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{file.parent.name}: {file.name} does not hold a JSON object")
+    return value
+
+
+def _token_text(value: Any) -> str | None:
+    """A token in a configuration: its text, or an object with its text under "content"."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _read_named(config: dict[str, Any]) -> dict[str, str]:
+    found = {name: _token_text(config.get(name)) for name in _NAMED}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _add_configured_tokens(tokenizer: tokenizers.Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:
+    """Tokens that only tokenizer_config.json knows, and the specialness of those it calls special, as transformers
+    does it.
+    """
+    known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    decoder = config.get("added_tokens_decoder")
+    entries = decoder.items() if isinstance(decoder, dict) else ()
+    for _, entry in sorted(entries, key=lambda item: int(item[0]) if str(item[0]).isdigit() else 0):
+        if isinstance(entry, dict) and isinstance(text := entry.get("content"), str) and text not in known:
+            flags = {key: bool(entry.get(key)) for key in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+            known[text] = tokenizers.AddedToken(text, **flags)
+            tokenizer.add_tokens([known[text]])
+    extra = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
+    extra = extra.values() if isinstance(extra, dict) else extra
+    for text in [*named.values(), *(_token_text(item) for item in extra)]:
+        if text is not None and (text not in known or not known[text].special):
+            tokenizer.add_special_tokens([text])
+
+
+def _affixes(
+    tokenizer: tokenizers.Tokenizer, config: dict[str, Any], named: dict[str, str]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the tokenizer puts before and after a text, found by encoding one with and without."""
+    plain = tokenizer.encode(_PROBE, add_special_tokens=False).ids
+    whole = tokenizer.encode(_PROBE, add_special_tokens=True).ids
+    at = next((n for n in range(len(whole)) if whole[n : n + len(plain)] == plain), 0)
+    prefix, suffix = whole[:at], whole[at + len(plain) :]
+    bos = tokenizer.token_to_id(named["bos_token"]) if "bos_token" in named else None
+    if config.get("add_bos_token") is True and bos is not None and bos not in prefix:
+        prefix = [bos, *prefix]
+    if config.get("add_bos_token") is False:
+        prefix = [id for id in prefix if id != bos]
+    return tuple(prefix), tuple(suffix)
+
+
+def _pieces(
+    tokenizer: tokenizers.Tokenizer, spec: dict[str, Any], added: dict[str, int], name: str
+) -> tuple[list[bytes], bool]:
+    """The bytes of each id, and whether decoding drops a leading space; both follow from the decoder."""
+    decoders = _flatten(spec.get("decoder"))
+    kinds = {decoder["type"] for decoder in decoders}
+    size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    pieces = [b""] * size
+    table = byte_of_character()
+    for text, id in tokenizer.get_vocab(with_added_tokens=True).items():
+        if text in added:
+            pieces[id] = text.encode()
+        elif "ByteLevel" in kinds:
+            known = all(character in table for character in text)
+            pieces[id] = bytes(table[character] for character in text) if known else text.encode()
+        elif "ByteFallback" in kinds and (byte := re.fullmatch("<0x([0-9A-Fa-f]{2})>", text)):
+            pieces[id] = bytes([int(byte[1], 16)])
+        else:
+            for decoder in decoders:
+                if decoder["type"] == "Replace" and "String" in decoder["pattern"]:
+                    text = text.replace(decoder["pattern"]["String"], decoder["content"])
+                elif decoder["type"] == "Metaspace":
+                    text = text.replace(decoder["replacement"], " ")
+            pieces[id] = text.encode()
+    unknown = kinds - {"ByteLevel", "ByteFallback", "Replace", "Fuse", "Strip", "Metaspace"}
+    if unknown or not kinds:
+        raise ModelError(f"{name}: tokenizer.json has a decoder that is not supported: {sorted(unknown) or 'none'}")
+    strips = any(
+        (decoder["type"] == "Strip" and decoder.get("content") == " " and decoder.get("start", 0) > 0)
+        or (decoder["type"] == "Metaspace" and decoder.get("prepend_scheme", "always") != "never")
+        for decoder in decoders
+    )
+    return pieces, strips
+
+
+def _flatten(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    if decoder["type"] == "Sequence":
+        return [step for inner in decoder["decoders"] for step in _flatten(inner)]
+    return [decoder]
+
+
+def _read_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Chat templates by name. Files beside the tokenizer win over tokenizer_config.json."""
+    templates: dict[str, str] = {}
+    configured = config.get("chat_template")
+    if isinstance(configured, str):
+        templates["default"] = configured
+    elif isinstance(configured, list):
+        for entry in configured:
+            if isinstance(entry, dict) and isinstance(entry.get("template"), str):
+                templates[str(entry.get("name", "default"))] = entry["template"]
+    elif isinstance(configured, dict):
+        templates.update({str(name): text for name, text in configured.items() if isinstance(text, str)})
+    if (file := folder / "chat_template.json").is_file() and isinstance(
+        text := _read_json(file).get("chat_template"), str
+    ):
+        templates["default"] = text
+    if (file := folder / "chat_template.jinja").is_file():
+        templates = {"default": file.read_text("utf-8")}
+    for file in sorted((folder / "additional_chat_templates").glob("*.jinja")):
+        templates[file.stem] = file.read_text("utf-8")
+    return templates
