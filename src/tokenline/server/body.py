@@ -43,6 +43,7 @@ async def read_body(
         body = model.model_validate(fields)
     except ValidationError as error:
         raise from_validation(error, model) from None
+    body._size = len(data)
     unknown = sorted((body.model_extra or {}).keys() - (unsupported or {}).keys())
     if unknown:
         logger.debug("fields that are not known and were ignored: %s", ", ".join(map(repr, unknown)))

@@ -31,7 +31,7 @@ from tokenline.server.head import Head
 from tokenline.server.log import name_request
 from tokenline.server.logprobs import chat_entry
 from tokenline.server.parsers import check_output_options, make_output_parser
-from tokenline.server.rendering import render_chat
+from tokenline.server.rendering import chat_line
 from tokenline.server.sampling import sampling_params
 from tokenline.server.schema import takes
 from tokenline.server.sse import AnswerStream
@@ -60,21 +60,21 @@ async def answer_chat(state: ServerState, http: HTTPRequest) -> Response:
     caller = state.caller(http)
     body = await read_body(http, ChatBody, max_bytes=state.settings.max_body_bytes, unsupported=CHAT)
     head = Head(record.id, state.model_name(body.model), bool(body.return_token_ids))
-    job = make_job(state, body, record.id, Namespace(caller=caller, salt=body.cache_salt))
+    job = await make_job(state, body, record.id, Namespace(caller=caller, salt=body.cache_salt))
     generation = Generation(state.engine, state.renderer.tokenizer, [job], record)
     if body.stream:
         return await AnswerStream.open(http, generation, chat_chunks(state, generation, body, head), state.settings)
     return JSONResponse(await unless_gone(http, chat_completion(state, generation, body, head)))
 
 
-def make_job(state: ServerState, body: ChatBody, request_id: str, namespace: Namespace) -> Job:
+async def make_job(state: ServerState, body: ChatBody, request_id: str, namespace: Namespace) -> Job:
     """Check what the wire types could not, render the line, and say how it is to be continued. Raises ApiError."""
     check_output_options(body)
     if body.top_logprobs and not body.logprobs:
         raise invalid("'top_logprobs' needs 'logprobs': true.", "top_logprobs")
     if body.stream_options is not None and not body.stream:
         raise invalid("'stream_options' is only for 'stream': true.", "stream_options")
-    line = render_chat(state, body)
+    line = await chat_line(state, body)
     params = sampling_params(
         state,
         body,

@@ -9,17 +9,17 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
 from tokenline.engine.request import Namespace, Request, TokenLogprob
-from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.server.answers import Completion, CompletionChoice, CompletionLogprobs, ErrorBody
 from tokenline.server.body import read_body
 from tokenline.server.disconnect import unless_gone
-from tokenline.server.errors import from_render, invalid, shown
+from tokenline.server.errors import invalid, shown
 from tokenline.server.generate import Generation, Job, Piece
 from tokenline.server.head import Head
 from tokenline.server.log import name_request
 from tokenline.server.logprobs import completion_logprobs
-from tokenline.server.sampling import check_ids, sampling_params
+from tokenline.server.rendering import text_line
+from tokenline.server.sampling import check_ids, check_ids_fit, sampling_params
 from tokenline.server.schema import takes
 from tokenline.server.sse import AnswerStream
 from tokenline.server.state import ServerState
@@ -50,7 +50,7 @@ async def answer_completion(state: ServerState, http: HTTPRequest) -> Response:
     caller = state.caller(http)
     body = await read_body(http, CompletionBody, max_bytes=state.settings.max_body_bytes, unsupported=COMPLETION)
     head = Head(record.id, state.model_name(body.model), bool(body.return_token_ids))
-    jobs = make_jobs(state, body, record.id, Namespace(caller=caller, salt=body.cache_salt))
+    jobs = await make_jobs(state, body, record.id, Namespace(caller=caller, salt=body.cache_salt))
     generation = Generation(state.engine, state.renderer.tokenizer, jobs, record)
     if body.stream:
         return await AnswerStream.open(
@@ -59,7 +59,7 @@ async def answer_completion(state: ServerState, http: HTTPRequest) -> Response:
     return JSONResponse(await unless_gone(http, completion(state, generation, body, head)))
 
 
-def make_jobs(state: ServerState, body: CompletionBody, request_id: str, namespace: Namespace) -> list[Job]:
+async def make_jobs(state: ServerState, body: CompletionBody, request_id: str, namespace: Namespace) -> list[Job]:
     """One job a prompt. Raises ApiError."""
     if body.stream_options is not None and not body.stream:
         raise invalid("'stream_options' is only for 'stream': true.", "stream_options")
@@ -75,10 +75,10 @@ def make_jobs(state: ServerState, body: CompletionBody, request_id: str, namespa
             "logprobs",
             code="unsupported_parameter",
         )
-    prompts = read_prompts(body.prompt, state.vocab_size)
+    prompts = read_prompts(state, body.prompt)
     jobs: list[Job] = []
     for index, (param, prompt) in enumerate(prompts):
-        line = _line(state, prompt, param)
+        line = await _line(state, body, prompt, param)
         params = sampling_params(
             state,
             body,
@@ -100,7 +100,7 @@ def make_jobs(state: ServerState, body: CompletionBody, request_id: str, namespa
     return jobs
 
 
-def read_prompts(given: Any, vocab_size: int) -> list[tuple[str, str | list[int]]]:
+def read_prompts(state: ServerState, given: Any) -> list[tuple[str, str | list[int]]]:
     """The prompts of a request, each with its place, from any of the four forms. Raises a 400."""
     if isinstance(given, str):
         return [("prompt", given)]
@@ -108,7 +108,7 @@ def read_prompts(given: Any, vocab_size: int) -> list[tuple[str, str | list[int]
     if not isinstance(given, list) or not given:
         raise invalid(f"'prompt' must be {accepted}; got {shown(given)}.", "prompt", code="invalid_type")
     if type(given[0]) is int:
-        return [("prompt", check_ids(given, vocab_size, "prompt"))]
+        return [("prompt", _ids(state, given, "prompt"))]
     if len(given) > MAX_PROMPTS:
         raise invalid(f"'prompt' may have up to {MAX_PROMPTS} prompts; got {len(given)}.", "prompt")
     prompts: list[tuple[str, str | list[int]]] = []
@@ -117,7 +117,7 @@ def read_prompts(given: Any, vocab_size: int) -> list[tuple[str, str | list[int]
         if isinstance(one, str):
             prompts.append((param, one))
         elif isinstance(one, list) and one:
-            prompts.append((param, check_ids(one, vocab_size, param)))
+            prompts.append((param, _ids(state, one, param)))
         else:
             raise invalid(
                 f"'{param}' must be a string or a non-empty array of token ids; got {shown(one)}.",
@@ -127,11 +127,13 @@ def read_prompts(given: Any, vocab_size: int) -> list[tuple[str, str | list[int]
     return prompts
 
 
-def _line(state: ServerState, prompt: str | list[int], param: str) -> Line:
-    try:
-        line = state.renderer.text(prompt) if isinstance(prompt, str) else state.renderer.ids(prompt)
-    except RenderError as error:
-        raise from_render(error) from None
+def _ids(state: ServerState, ids: list[Any], param: str) -> list[int]:
+    check_ids_fit(state, ids, param)
+    return check_ids(ids, state.vocab_size, param)
+
+
+async def _line(state: ServerState, body: CompletionBody, prompt: str | list[int], param: str) -> Line:
+    line = await text_line(state, body, prompt, param) if isinstance(prompt, str) else state.renderer.ids(prompt)
     if len(line) == 0:
         raise invalid(f"'{param}' has no tokens; there is nothing to continue.", param)
     return line

@@ -74,7 +74,7 @@ def shutting_down() -> ApiError:
 
 
 def from_render(error: RenderError) -> ApiError:
-    return invalid(error.message, error.param, code="invalid_prompt")
+    return invalid(error.message, error.param, code="invalid_value")
 
 
 def from_refusal(error: RequestRefused) -> ApiError:

@@ -1,34 +1,67 @@
-"""Layer 1's side of the chat template: which fields of a request reach it, and how its complaints come back."""
+"""Layer 1's side of layer 2: which fields reach the chat template, how its complaints come back, and where it runs.
+
+Small prompts are rendered on the event loop; large ones in a thread, so that one client's book does not hold up
+everybody's streams. What is certainly too long for the context is not tokenized at all.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.server.errors import from_render, invalid
 from tokenline.server.messages import check_messages, check_tools
+from tokenline.server.sampling import check_text_fits
 from tokenline.server.state import ServerState
-from tokenline.server.wire import TemplateBody
+from tokenline.server.wire import Body, TemplateBody
+
+LARGE_BODY_BYTES = 64 * 1024
+
+T = TypeVar("T")
 
 
-def render_chat(state: ServerState, body: TemplateBody) -> Line:
-    """The line of a conversation. Raises a 400 that names the place at fault."""
+async def chat_line(state: ServerState, body: TemplateBody, *, to_count: bool = False) -> Line:
+    """The line of a conversation. Raises a 400 that names the place at fault. `to_count`: it need not fit."""
     chat = chat_input(body)
-    try:
+
+    def make() -> Line:
+        if not to_count and state.may_be_too_long(body.size):
+            check_text_fits(state, state.renderer.apply_template(chat), "messages")
         return state.renderer.chat(chat)
-    except RenderError as error:
-        raise from_render(error) from None
+
+    return await _render(body, make)
 
 
-def apply_template(state: ServerState, body: TemplateBody) -> str:
+async def text_line(state: ServerState, body: Body, prompt: str, param: str, *, to_count: bool = False) -> Line:
+    """The line of a raw prompt. Raises a 400. `to_count`: it need not fit."""
+
+    def make() -> Line:
+        if not to_count:
+            check_text_fits(state, prompt, param)
+        return state.renderer.text(prompt)
+
+    return await _render(body, make)
+
+
+async def template_text(state: ServerState, body: TemplateBody) -> str:
     """The text of a conversation. Raises a 400 that names the place at fault."""
     chat = chat_input(body)
+    return await _render(body, lambda: state.renderer.apply_template(chat))
+
+
+async def _render(body: Body, make: Callable[[], T]) -> T:
     try:
-        return state.renderer.apply_template(chat)
+        return await asyncio.to_thread(make) if body.size > LARGE_BODY_BYTES else make()
     except RenderError as error:
         raise from_render(error) from None
 
 
 def chat_input(body: TemplateBody) -> ChatInput:
     """What the template gets to see: messages and tools exactly as they came."""
+    if body.messages is None:
+        raise invalid("'messages' is missing.", "messages", code="missing_required_parameter")
     check_messages(body.messages)
     check_tools(body.tools or [])
     continues = bool(body.continue_final_message)

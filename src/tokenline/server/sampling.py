@@ -66,6 +66,29 @@ def check_ids(ids: list[Any], vocab_size: int, param: str) -> list[int]:
     return _checked_ids(ids, vocab_size, param)
 
 
+def check_text_fits(state: ServerState, text: str, param: str) -> None:
+    """Raise a 400 for a text that has too many tokens for the context however it is cut. Much cheaper than counting."""
+    tokens = -(-len(text.encode(errors="replace")) // state.longest_token)
+    if tokens >= state.engine.limits.max_model_len:
+        raise _too_long(state, f"at least {tokens}", param)
+
+
+def check_ids_fit(state: ServerState, ids: list[Any], param: str) -> None:
+    """The same for ids, before each of them is looked at."""
+    if len(ids) >= state.engine.limits.max_model_len:
+        raise _too_long(state, str(len(ids)), param)
+
+
+def _too_long(state: ServerState, tokens: str, param: str) -> ApiError:
+    return ApiError(
+        400,
+        f"The prompt has {tokens} tokens; with at least one to generate that is more than this server's context length "
+        f"of {state.engine.limits.max_model_len} tokens. A prompt is never cut; send a shorter one.",
+        param=param,
+        code="context_length_exceeded",
+    )
+
+
 def _checked_ids(ids: list[int], vocab_size: int, param: str) -> list[int]:
     for index, value in enumerate(ids):
         if not 0 <= value < vocab_size:
@@ -81,13 +104,7 @@ def _max_tokens(state: ServerState, prompt: int, prompt_param: str, asked: int |
     context = limits.max_model_len
     room = context - prompt
     if room < 1:
-        raise ApiError(
-            400,
-            f"The prompt has {prompt} tokens; with at least one to generate that is more than this "
-            f"server's context length of {context} tokens. A prompt is never cut; send a shorter one.",
-            param=prompt_param,
-            code="context_length_exceeded",
-        )
+        raise _too_long(state, str(prompt), prompt_param)
     if asked is None:
         return room if default is None else min(default, room)
     if asked > room:
@@ -102,6 +119,8 @@ def _max_tokens(state: ServerState, prompt: int, prompt_param: str, asked: int |
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> dict[int, float]:
+    if len(biases) > vocab_size:
+        raise invalid(f"'logit_bias' has {len(biases)} entries, more than there are tokens.", "logit_bias")
     checked: dict[int, float] = {}
     for key, bias in biases.items():
         param = f"logit_bias.{key[:40]}"

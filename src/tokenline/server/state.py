@@ -1,6 +1,7 @@
 """The one long-lived object of the server: what all routes share. Built by `create_app`, closed by its lifespan."""
 
 import asyncio
+from functools import cached_property
 
 from starlette.requests import Request
 
@@ -43,6 +44,16 @@ class ServerState:
     def vocab_size(self) -> int:
         """Ids below this number are known to both the tokenizer and the model, whose tables may be padded."""
         return min(self.renderer.tokenizer.vocab_size, self.engine.limits.vocab_size)
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest text that one id stands for, so that a text has at least so many tokens."""
+        tokenizer = self.renderer.tokenizer
+        return max(1, max(len(tokenizer.token_bytes(token_id)) for token_id in range(tokenizer.vocab_size)))
+
+    def may_be_too_long(self, size: int) -> bool:
+        """Whether a text of so many bytes cannot be known to fit the context: then it is worth a look."""
+        return size > self.engine.limits.max_model_len * self.longest_token
 
     async def close(self) -> None:
         """Refuse new requests, let running ones go on for the grace period, end the rest. May be called again."""

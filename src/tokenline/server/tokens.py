@@ -4,11 +4,10 @@ from fastapi import APIRouter
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
-from tokenline.render.errors import RenderError
 from tokenline.server.answers import Prompt, Tokens
 from tokenline.server.body import read_body
-from tokenline.server.errors import from_render, invalid
-from tokenline.server.rendering import apply_template, render_chat
+from tokenline.server.errors import invalid
+from tokenline.server.rendering import chat_line, template_text, text_line
 from tokenline.server.sampling import check_ids
 from tokenline.server.schema import takes
 from tokenline.server.state import ServerState
@@ -25,7 +24,7 @@ def token_routes(state: ServerState) -> APIRouter:
         state.caller(http)
         body = await read_body(http, TokenizeBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        ids = tokenize_body(state, body)
+        ids = await tokenize_body(state, body)
         answer: Tokens = {"count": len(ids), "max_model_len": state.engine.limits.max_model_len, "tokens": ids}
         if body.return_token_strs:
             answer["token_strs"] = [state.renderer.tokenizer.token_bytes(i).decode(errors="replace") for i in ids]
@@ -46,22 +45,18 @@ def token_routes(state: ServerState) -> APIRouter:
         state.caller(http)
         body = await read_body(http, TemplateBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        return JSONResponse({"prompt": apply_template(state, body)})
+        return JSONResponse({"prompt": await template_text(state, body)})
 
     return router
 
 
-def tokenize_body(state: ServerState, body: TokenizeBody) -> list[int]:
+async def tokenize_body(state: ServerState, body: TokenizeBody) -> list[int]:
     """The ids that the body asks for. Raises a 400."""
-    if (body.prompt is None) == (body.messages is None):
+    if body.messages is not None and body.prompt is None:
+        return (await chat_line(state, body, to_count=True)).ids.tolist()
+    if body.prompt is None or body.messages is not None:
         raise invalid("Either 'prompt' or 'messages' is needed, and not both.", "prompt")
-    if body.messages is not None:
-        fields = body.model_dump(include=set(TemplateBody.model_fields))
-        return render_chat(state, TemplateBody.model_construct(**fields)).ids.tolist()
-    assert body.prompt is not None
-    try:
-        if body.add_special_tokens is False:
-            return state.renderer.tokenizer.encode(body.prompt)
-        return state.renderer.text(body.prompt).ids.tolist()
-    except RenderError as error:
-        raise from_render(error) from None
+    line = await text_line(state, body, body.prompt, "prompt", to_count=True)
+    if body.add_special_tokens is False:
+        return state.renderer.tokenizer.encode(body.prompt, parse_special=True)
+    return line.ids.tolist()

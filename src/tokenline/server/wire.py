@@ -8,11 +8,12 @@ template gets them as they came.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
+MAX_STOP_IDS = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_SALT_CHARACTERS = 1024
 
@@ -49,6 +50,13 @@ class Body(BaseModel):
     """The base of all request bodies."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    _size: int = PrivateAttr(default=0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of JSON that this was read from."""
+        return self._size
 
     model: str | None = Field(default=None, description="the name of a served model (see /v1/models), a string")
 
@@ -87,7 +95,9 @@ class GenerationBody(Body):
     min_p: float | None = _number(0, 1)
     repetition_penalty: float | None = _number(0.01, 100)
     min_tokens: int | None = _integer(0)
-    stop_token_ids: list[int] | None = Field(default=None, description="an array of token ids")
+    stop_token_ids: list[int] | None = Field(
+        default=None, max_length=MAX_STOP_IDS, description=f"an array of up to {MAX_STOP_IDS} token ids"
+    )
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
     cache_salt: str | None = Field(
@@ -106,7 +116,9 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 class TemplateBody(Body):
     """What becomes a line by the chat template."""
 
-    messages: list[Any] = Field(min_length=1, description="a non-empty array of messages")
+    messages: list[Any] | None = Field(  # needed, except where there is a `prompt`; `chat_input` says so
+        default=None, min_length=1, description="a non-empty array of messages"
+    )
     tools: list[Any] | None = Field(default=None, description="an array of tools")
     add_generation_prompt: bool | None = _switch()
     continue_final_message: bool | None = _switch()
@@ -146,19 +158,11 @@ class CompletionBody(GenerationBody):
     best_of: int | None = _integer(1, MAX_CHOICES)
 
 
-class TokenizeBody(Body):
+class TokenizeBody(TemplateBody):
     """POST /tokenize: `prompt`, or what a chat completion takes."""
 
     prompt: str | None = _text()
     add_special_tokens: bool | None = _switch()
-    messages: list[Any] | None = Field(default=None, min_length=1, description="a non-empty array of messages")
-    tools: list[Any] | None = Field(default=None, description="an array of tools")
-    add_generation_prompt: bool | None = _switch()
-    continue_final_message: bool | None = _switch()
-    chat_template_kwargs: dict[str, Any] | None = _object()
-    reasoning_effort: Effort | None = Field(
-        default=None, description='one of "none", "minimal", "low", "medium", "high", "xhigh", "max"'
-    )
     return_token_strs: bool | None = _switch()
 
 
