@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.engine.ledger import LedgerModel, expected_answer
 from tokenline.engine.core import EngineCore, StepFailed
+from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step
 
 
@@ -319,3 +320,31 @@ def test_a_prompt_as_long_as_the_pool_is_served_when_the_tree_is_full_of_branche
         run(core, make_request(f"b{end}", [*range(end), 90], max_tokens=1))
     prompt = list(range(30))
     assert run(core, make_request("long", prompt, max_tokens=2)).ids["long", 0] == expected_answer(prompt, 2)
+
+
+def test_a_miss_after_an_eviction_says_what_was_held_and_when_it_went():
+    now = [100.0]
+    core = EngineCore(LedgerModel(), 16, 4, 8, 16, 64, clock=lambda: now[0])
+    first = list(range(30))
+    run(core, make_request("a", first, max_tokens=1))
+    assert run(core, make_request("b", [*first[:29], 80], max_tokens=1)).use["b"].evicted == 0, (
+        "nothing was evicted yet"
+    )
+    now[0] = 110.0
+    run(core, make_request("big", [90] * 60, max_tokens=1))
+    now[0] = 152.0
+    use = run(core, make_request("again", first, max_tokens=1)).use["again"]
+    assert use.cached + use.evicted == 28, "what was held, in whole blocks"
+    assert use.evicted > 0
+    assert use.evicted_ago_s == 42.0
+    other = run(core, make_request("c", first, max_tokens=1, namespace=Namespace(salt="x"))).use["c"]
+    assert (other.evicted, other.evicted_ago_s) == (0, None), "no other namespace hears of it"
+
+
+def test_what_is_remembered_of_evictions_is_bounded():
+    log = EvictionLog(4, lambda: 0.0, capacity=10)
+    for start in range(50):
+        log.record(Namespace(), np.arange(start, start + 40, dtype=np.int32), 0)
+    assert len(log) == 10
+    assert log.ask(Namespace(), np.arange(49, 89, dtype=np.int32), 0) == (40, 0.0)
+    assert log.ask(Namespace(), np.arange(3, 43, dtype=np.int32), 0) is None

@@ -68,8 +68,8 @@ async def test_choices_come_in_one_stream():
 
 
 async def test_closing_the_stream_frees_the_request():
-    async with running() as engine:
-        stream = engine.generate(request("a", [1, 2, 3], max_tokens=200))
+    async with running(LedgerModel(max_positions=100_000), kv_cache_memory=8 * 200_000) as engine:
+        stream = engine.generate(request("a", [1, 2, 3], max_tokens=90_000))
         await anext(stream)
         await stream.aclose()
         await until_idle(engine)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
+from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefix_cache import PrefixCache
 from tokenline.engine.request import CacheUse, FinishReason, Request, Step
 from tokenline.engine.sampler import NotFinite, sample
@@ -49,7 +50,8 @@ class EngineCore:
     def __post_init__(self) -> None:
         self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
         self.pool = BlockPool(self.num_blocks, self.block_size)
-        self.cache = PrefixCache(self.pool)
+        self.evictions = EvictionLog(self.block_size, self.clock)
+        self.cache = PrefixCache(self.pool, self.evictions.record)
         self.scheduler = Scheduler(
             self.pool,
             self.cache,
@@ -94,9 +96,9 @@ class EngineCore:
                 raise RuntimeError("no request can be scheduled")  # rather than spin for ever
             return []
         now = self.clock()
-        for chunk in chunks:
-            if chunk.sequence.first_scheduled_s is None:
-                chunk.sequence.first_scheduled_s = now
+        for sequence in (chunk.sequence for chunk in chunks if chunk.sequence.first_scheduled_s is None):
+            sequence.first_scheduled_s = now
+            sequence.evicted = self.evictions.ask(sequence.namespace, sequence.line, sequence.cached or 0)
         sampling = [chunk for chunk in chunks if chunk.samples]
         try:
             logits = self.model.forward(self._batch(chunks, sampling), self.kv)
@@ -167,6 +169,8 @@ class EngineCore:
             prompt - cached,
             queue_s=sequence.first_scheduled_s - sequence.arrived_s,
             prefill_s=self.clock() - sequence.first_scheduled_s,
+            evicted=sequence.evicted.tokens if sequence.evicted else 0,
+            evicted_ago_s=sequence.evicted.ago_s if sequence.evicted else None,
         )
 
     def _close(self, sequence: Sequence, reason: FinishReason) -> None:

@@ -15,7 +15,7 @@ leaves give up their last blocks first. Knows no tensors, no sequences and no ti
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,8 +66,10 @@ class Match:
 class PrefixCache:
     """What is held, by whom it may be shared, and what goes first. Not thread-safe: the engine thread owns it."""
 
-    def __init__(self, pool: BlockPool):
+    def __init__(self, pool: BlockPool, on_evict: Callable[[Namespace, np.ndarray, int], None] | None = None):
+        """`on_evict(namespace, ids, kept)` hears of each line of which only the first `kept` tokens stay held."""
         self._pool = pool
+        self._on_evict = on_evict
         self._roots: dict[Namespace, Node] = {}
         # Least recently used first. A node is always after its children, so the first entries are leaves.
         self._lru: OrderedDict[Node, None] = OrderedDict()
@@ -177,6 +179,7 @@ class PrefixCache:
     def _trim(self, leaf: Node, blocks: int) -> int:
         freed = 0
         block_size = self._pool.block_size
+        line = np.concatenate([node.tokens for node in reversed(list(leaf.path()))])
         while leaf.blocks and freed < blocks and not self._pool.in_use(leaf.blocks[-1]):
             freed += self._pool.drop(leaf.blocks.pop())
             if leaf.blocks:
@@ -184,6 +187,9 @@ class PrefixCache:
                 leaf.tokens = leaf.tokens[: end - leaf.start]
             else:
                 self._remove(leaf)
+        kept = leaf.end if leaf.blocks else leaf.start
+        if self._on_evict is not None and kept < len(line):
+            self._on_evict(leaf.namespace, line, kept)
         return freed
 
     def _remove(self, leaf: Node) -> None:

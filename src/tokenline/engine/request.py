@@ -76,6 +76,9 @@ class CacheUse:
     computed: int
     queue_s: float  # from arrival to first being scheduled
     prefill_s: float  # from first being scheduled to the end of prefill
+    # What the cache knows of the gap: so many more tokens of this line were held once, in whole blocks, and evicted.
+    evicted: int = 0
+    evicted_ago_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tokenline.engine.eviction_log import Evicted
 from tokenline.engine.request import FinishReason, Namespace, Request, SamplingParams
 
 
@@ -23,6 +24,7 @@ class Sequence:
     random: np.random.Generator = field(init=False)
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens found in the cache at the first admission; never changed after (invariant 1)
+    evicted: Evicted | None = None  # what more of the prompt was held once
     cache_use_reported: bool = False
     finish_reason: FinishReason | None = None
 
