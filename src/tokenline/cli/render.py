@@ -6,7 +6,7 @@ the renderer sees is the server's: the same functions run here.
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokenline.render.renderer import Renderer
     from tokenline.render.tokenizer import Tokenizer
 
+REQUEST = "request"  # render.line.Origin.REQUEST
 TEXT_WIDTH = 24
 COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_blue")
 
@@ -44,9 +45,7 @@ def render(
         from tokenline.render.renderer import Renderer
 
         path = resolve_model(model, progress=progress)
-    renderer = Renderer.from_model(path, chat_template=template)
-    line = line_of(data, renderer)
-    tokens = list(tokens_of(line, renderer.tokenizer))
+    tokens = tokens_of_request(data, Renderer.from_model(path, chat_template=template))
     if as_json:
         print(json.dumps([token.as_json() for token in tokens], ensure_ascii=False, indent=1))
     else:
@@ -65,12 +64,11 @@ def _read(request: str) -> bytes:
         raise CommandError(f"{request}: {error.strerror}") from error
 
 
-def line_of(data: bytes, renderer: "Renderer") -> "Line":
+def tokens_of_request(data: bytes, renderer: "Renderer") -> "list[Token]":
     """The traced line of a request's JSON. Raises CommandError with what the server would answer."""
     from pydantic import ValidationError
     from pydantic_core import from_json
 
-    from tokenline.server.completions import read_prompts
     from tokenline.server.errors import ApiError, from_validation
     from tokenline.server.rendering import chat_input
     from tokenline.server.wire import TemplateBody
@@ -81,17 +79,33 @@ def line_of(data: bytes, renderer: "Renderer") -> "Line":
         raise CommandError(f"the request is not valid JSON: {error}") from error
     if not isinstance(fields, dict) or ("messages" in fields) == ("prompt" in fields):
         raise CommandError('the request must be an object with either "messages" or "prompt"')
+    if "prompt" in fields:
+        return _tokens_of_prompt(fields["prompt"], renderer)
     try:
-        if "messages" in fields:
-            return renderer.chat(chat_input(TemplateBody.model_validate(fields)), trace=True)
-        (_, prompt), *others = read_prompts(fields["prompt"], renderer.tokenizer.vocab_size)
+        chat = chat_input(TemplateBody.model_validate(fields))
     except ValidationError as error:
         raise CommandError(from_validation(error, TemplateBody).message) from error
     except ApiError as error:
         raise CommandError(error.message) from error
-    if others:
-        raise CommandError("the request has several prompts, each with a line of its own; give one")
-    return renderer.text(prompt) if isinstance(prompt, str) else renderer.ids(prompt)
+    return list(tokens_of_line(renderer.chat(chat, trace=True), renderer.tokenizer))
+
+
+def _tokens_of_prompt(prompt: Any, renderer: "Renderer") -> "list[Token]":
+    """A raw prompt as /v1/completions takes it: a text or ids, or an array of one such."""
+    from tokenline.render.line import Origin, Span
+
+    pointer = "/prompt"
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        if len(prompt) > 1:
+            raise CommandError("the request has several prompts, each with a line of its own; give one")
+        prompt, pointer = prompt[0], "/prompt/0"
+    if isinstance(prompt, str):
+        line = renderer.text(prompt)
+        spans = (Span(0, len(line.text), Origin.REQUEST, pointer, 0),)
+        return list(tokens_of_line(replace(line, spans=spans), renderer.tokenizer))
+    if isinstance(prompt, list):
+        return list(_tokens_of_ids(renderer.ids(prompt), renderer.tokenizer, pointer))
+    raise CommandError("'prompt' must be a string, or an array of token ids")
 
 
 # --- from the line to tokens with their origin -----------------------------------------------------------------------
@@ -103,9 +117,9 @@ class Part:
 
     start: int
     end: int
-    origin: str  # "request" | "template" | "unknown"
+    origin: str  # as `Origin`, or "tokenizer"
     pointer: str | None
-    offset: int | None
+    offset: int | None  # None: the value is no string, or the origin is not the request
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -122,34 +136,52 @@ class Token:
     """One token of a line. `start` and `end` are characters of the rendered text."""
 
     id: int
-    text: str  # its own bytes; those that are no whole character as \\xe4
+    text: str  # U+FFFD for bytes that are no whole character
+    broken: bytes | None  # its bytes, where `text` cannot show them
     start: int
     end: int
-    special: bool
     parts: tuple[Part, ...]  # one, or several where the token straddles a border of spans
 
+    @classmethod
+    def of(cls, token_id: int, tokenizer: "Tokenizer", start: int, end: int, parts: tuple[Part, ...]) -> "Token":
+        data = tokenizer.token_bytes(token_id)
+        text = data.decode("utf-8", errors="replace")
+        return cls(token_id, text, data if text.encode() != data else None, start, end, parts)
+
     def as_json(self) -> dict[str, Any]:
-        """A token of several origins says "mixed", and which under "parts"."""
+        """A token of several origins says "mixed", and which under "parts"; one of half a character has "bytes"."""
         common: dict[str, Any] = {"id": self.id, "text": self.text}
+        if self.broken is not None:
+            common["bytes"] = list(self.broken)
         if len(self.parts) == 1:
             return common | self.parts[0].as_json()
         mixed = Part(self.start, self.end, "mixed", None, None).as_json()
         return common | mixed | {"parts": [part.as_json() for part in self.parts]}
 
 
-def tokens_of(line: "Line", tokenizer: "Tokenizer") -> Iterator[Token]:
+def tokens_of_line(line: "Line", tokenizer: "Tokenizer") -> Iterator[Token]:
     """The tokens of a traced line in order."""
     spans = line.spans
     first = 0  # the first span that can still touch a token; both run from left to right
     for token_id, (start, end) in zip(line.ids.tolist(), line.offsets.tolist(), strict=True):
-        while first < len(spans) and spans[first].end <= start and spans[first].end < end:
+        while first < len(spans) and spans[first].end <= start:
             first += 1
-        text = tokenizer.token_bytes(token_id).decode("utf-8", errors="backslashreplace")
-        parts = tuple(_parts(spans, first, start, end)) or (Part(start, end, "unknown", None, None),)
-        yield Token(token_id, text, start, end, tokenizer.is_special(token_id), parts)
+        parts = tuple(_parts(spans, first, start, end))
+        if not parts:
+            # No character of the text is its own: BOS, which the tokenizer puts in front of a raw prompt.
+            origin = "tokenizer" if tokenizer.is_special(token_id) else "unknown"
+            parts = (Part(start, end, origin, None, None),)
+        yield Token.of(token_id, tokenizer, start, end, parts)
 
 
-def _parts(spans: tuple["Span", ...], first: int, start: int, end: int) -> Iterator[Part]:
+def _tokens_of_ids(line: "Line", tokenizer: "Tokenizer", pointer: str) -> Iterator[Token]:
+    """The tokens of a prompt given as ids: each is itself a value of the request."""
+    for index, (token_id, (start, end)) in enumerate(zip(line.ids.tolist(), line.offsets.tolist(), strict=True)):
+        part = Part(start, end, REQUEST, f"{pointer}/{index}", None)
+        yield Token.of(token_id, tokenizer, start, end, (part,))
+
+
+def _parts(spans: "tuple[Span, ...]", first: int, start: int, end: int) -> Iterator[Part]:
     for span in spans[first:]:
         low, high = max(start, span.start), min(end, span.end)
         if low < high:
@@ -166,12 +198,12 @@ def _print_tokens(tokens: list[Token]) -> None:
     console = stdout()
     styles = _styles(tokens)
     for position, token in enumerate(tokens):
-        shown = _shown(token.text)
+        shown = _shown(token)
         console.print(f"{position:>5} {token.id:>7}  ", end="", style="dim")
         console.print(shown, end="", style=_style_of(token.parts[0], styles) if len(token.parts) == 1 else "red")
         console.print(" " * max(TEXT_WIDTH - cell_len(shown), 1), end="")
         for index, part in enumerate(token.parts):
-            console.print(" + " if index else "", _place(part, token), sep="", end="", style=_style_of(part, styles))
+            console.print(" + " if index else "", _place(part), sep="", end="", style=_style_of(part, styles))
         console.print()
     console.print(_summary(tokens), style="dim")
 
@@ -188,16 +220,19 @@ def _style_of(part: Part, styles: Mapping[str, str]) -> str:
     return "yellow" if part.origin == "template" else "red"
 
 
-def _place(part: Part, token: Token) -> str:
+def _place(part: Part) -> str:
     if part.pointer is None:
         return part.origin
-    count = part.end - part.start
-    return f"{part.pointer} [{part.offset}:{(part.offset or 0) + count}]"
+    if part.offset is None:
+        return part.pointer
+    return f"{part.pointer} [{part.offset}:{part.offset + part.end - part.start}]"
 
 
-def _shown(text: str) -> str:
+def _shown(token: Token) -> str:
     """One line of a token's text; quoted, so that spaces at its ends can be seen."""
-    return '"' + printable(text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")) + '"'
+    if token.broken is not None:
+        return f'"{token.broken.decode("utf-8", errors="backslashreplace")}"'
+    return '"' + printable(token.text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")) + '"'
 
 
 def _summary(tokens: list[Token]) -> str:
@@ -205,4 +240,4 @@ def _summary(tokens: list[Token]) -> str:
     for token in tokens:
         kind = token.parts[0].origin if len(token.parts) == 1 else "mixed"
         counts[kind] = counts.get(kind, 0) + 1
-    return f"{len(tokens)} tokens: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return ", ".join([f"{len(tokens)} tokens", *(f"{count} {kind}" for kind, count in counts.items())])
