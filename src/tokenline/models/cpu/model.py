@@ -1,0 +1,253 @@
+"""The CPU model: weights packed for the kernels, and each batch turned into a `Job` for the compiled step.
+
+Way in: `load_cpu_model(path, dtype, progress)`.
+"""
+
+import hashlib
+import math
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tokenline.models.base import Batch, BatchSequence, KVPool
+from tokenline.models.config import ModelConfig
+from tokenline.models.cpu.attention import SPAN, UNIT_ROWS
+from tokenline.models.cpu.linear import GROUP, PANEL
+from tokenline.models.cpu.pack import Packed, pack_tensor
+from tokenline.models.cpu.pool import CPUKVPool
+from tokenline.models.cpu.rows import LOG2_E
+from tokenline.models.cpu.step import TILE_ROWS, Job, Memory, Shape, Weights, make_forward, own_layout, sync_words
+from tokenline.models.cpu.team import Team
+from tokenline.models.errors import ModelError
+from tokenline.models.weights import EMBEDDING, HEAD, Progress, open_weights
+from tokenline.models.weights import Weights as Checkpoint
+
+QUERY_TILE = 16  # tokens whose queries attend together
+WIDE_ROWS_A_THREAD = 16  # fewer rows than this for each thread: split products by outputs, not by rows
+
+
+def why_not(config: ModelConfig) -> str | None:
+    """Why this backend cannot run a model of this shape; None: it can."""
+    if config.head_dim % 16:
+        return f"head_dim {config.head_dim} is not a multiple of 16"
+    if config.num_heads // config.num_kv_heads > UNIT_ROWS // 4:
+        return f"{config.num_heads} heads on {config.num_kv_heads} kv heads"
+    return None
+
+
+def load_cpu_model(path: Path, dtype: str = "auto", progress: Progress | None = None) -> "CPUModel":
+    """Load a model (a directory in Hugging Face layout or a .gguf file) for the CPU kernels.
+
+    dtype "auto" keeps GGUF's Q4_0, Q4_1 and Q8_0 as they are and makes everything else int8; "int8" is the same.
+    Raises ModelError where the model's shape is outside of what the kernels do: see `why_not`.
+    """
+    if dtype not in ("auto", "int8"):
+        raise ModelError(f"dtype {dtype!r} is not one of the CPU kernels': auto, int8")
+    checkpoint = open_weights(path, progress)
+    if reason := why_not(checkpoint.config):
+        raise ModelError(f"{path.name}: the CPU kernels cannot run it: {reason}")
+    return CPUModel(checkpoint)
+
+
+class CPUModel:
+    """See `models.base.Model`. Activations are int8 with a scale per 32 values, keys and values bfloat16."""
+
+    def __init__(self, checkpoint: Checkpoint, threads: int | None = None) -> None:
+        self.config = checkpoint.config
+        self.device = torch.device("cpu")
+        self._team = Team(threads or torch.get_num_threads())
+        self._shape = _shape(self.config)
+        self._frequencies = self.config.rope_frequencies().astype(np.float32)
+        self._forward = make_forward(_stamp())
+        self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
+        self._weights = self._load(checkpoint)
+        self.weight_bytes = sum(array.nbytes for array in self._kept)
+        self._memory = self._new_memory(rows=64, parts=64, logits=1)
+
+    def kv_bytes_per_token(self) -> int:
+        return self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * 2 * 2
+
+    def new_kv_pool(self, num_blocks: int, block_size: int) -> CPUKVPool:
+        config = self.config
+        return CPUKVPool(config.num_layers, num_blocks, config.num_kv_heads, block_size, config.head_dim)
+
+    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
+        if not isinstance(kv, CPUKVPool):
+            raise ModelError(f"a CPU model needs its own kind of pool, not {type(kv).__name__}")
+        job, parts = self._job(batch, kv)
+        rows, wanted = len(batch.ids), len(batch.logit_rows)
+        memory = self._memory
+        if rows > len(memory.x) or parts > len(memory.parts) or wanted > len(memory.logits):
+            memory = self._memory = self._new_memory(
+                max(rows, len(memory.x)), max(parts, len(memory.parts)), max(wanted, len(memory.logits))
+            )
+        memory.sync[8:] = 0
+        memory.sync[1] = memory.sync[0]
+        self._team.run(self._forward, self._shape, self._weights, job, memory)
+        return torch.from_numpy(memory.logits[:wanted, : self.config.vocab_size])
+
+    def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, int]:
+        """The batch as the kernels want it, and the number of attention parts that it needs."""
+        config = self.config
+        positions = batch.positions.astype(np.int64)
+        wide = len(batch.ids) < min(TILE_ROWS, WIDE_ROWS_A_THREAD * self._team.size)
+        tables, starts = [], []
+        start = 0
+        for sequence in batch.sequences:
+            used = -(-(sequence.context + sequence.length) // kv.block_size)
+            tables.append(sequence.block_table[:used])
+            starts.append(start)
+            start += used
+        table = np.concatenate(tables).astype(np.int32, copy=False)
+        lengths = np.array([sequence.length for sequence in batch.sequences])
+        row_starts = np.repeat(np.array(starts, np.int64), lengths)
+        blocks = table[row_starts + positions // kv.block_size].astype(np.int64)
+        tile = max(1, min(QUERY_TILE, UNIT_ROWS // (config.num_heads // config.num_kv_heads)))
+        first = np.array([row for s in batch.sequences for row in range(s.start, s.start + s.length, tile)], np.int64)
+        end = np.array([min(row + tile, s.start + s.length) for s in batch.sequences for row in _tiles(s, tile)], np.int64)
+        spans = positions // SPAN + 1
+        row_parts = np.zeros(len(positions) + 1, np.int64)
+        if wide:
+            row_parts[1:] = np.cumsum(spans)
+            counts = spans[end - 1]
+            span = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            first, end = np.repeat(first, counts), np.repeat(end, counts)
+        else:
+            span = np.full(len(first), -1, np.int64)
+        items = np.stack((first, end - first, row_starts[first], span), axis=1)
+        angles = batch.positions.astype(np.float32)[:, None] * self._frequencies
+        block_stride = kv.keys.strides[1]
+        job = Job(
+            ids=np.ascontiguousarray(batch.ids, np.int32),
+            positions=positions,
+            blocks=blocks,
+            cos=np.cos(angles),
+            sin=np.sin(angles),
+            tables=table,
+            items=items,
+            row_parts=row_parts,
+            logit_rows=batch.logit_rows.astype(np.int64),
+            wide=int(wide),
+            keys=kv.keys.ctypes.data,
+            values=kv.values.ctypes.data,
+            layer_stride=kv.keys.strides[0],
+            block_stride=block_stride,
+            head_stride=kv.keys.strides[2],
+            block_size=kv.block_size,
+        )
+        return job, int(row_parts[-1])
+
+    def _new_memory(self, rows: int, parts: int, logits: int) -> Memory:
+        shape = self._shape
+        layout = own_layout(shape)
+        state_bytes = shape.head_dim * 4 + 128
+        return Memory(
+            x=np.zeros((rows, shape.hidden_columns), np.float32),
+            qkv=np.zeros((rows, shape.qkv_columns), np.float32),
+            attention=np.zeros((rows, shape.attention_columns), np.float32),
+            parts=np.zeros((parts, shape.heads * state_bytes), np.uint8),
+            logits=np.zeros((logits, shape.vocab_columns), np.float32),
+            own=np.zeros((self._team.size, layout[-1]), np.uint8),
+            layout=layout,
+            sync=np.zeros(sync_words(shape.layers), np.int64),
+        )
+
+    def _load(self, checkpoint: Checkpoint) -> Weights:
+        config, shape = self.config, self._shape
+        zeros = np.zeros(max(shape.qkv_columns, 2 * shape.gate_columns, shape.vocab_columns), np.float32)
+        self._kept.append(zeros)
+        parts: list[tuple[int, int, int, int, int]] = []
+        first_part = [0]
+
+        def product(names: list[str], biased: bool = False) -> None:
+            column = 0
+            for name in names:
+                packed = pack_tensor(checkpoint, name + ".weight")
+                bias = zeros
+                if biased:
+                    bias = np.zeros(packed.panels * PANEL, np.float32)
+                    bias[: packed.rows] = checkpoint.read(name + ".bias").float().numpy()
+                    self._kept.append(bias)
+                parts.append(self._part(packed, column, bias))
+                column += packed.panels * PANEL
+            first_part.append(len(parts))
+
+        norms = np.zeros((2 * config.num_layers + 1, shape.hidden_columns), np.float32)
+        head_norms = np.ones((2 * config.num_layers, config.head_dim), np.float32)
+        embedding = self._part(pack_tensor(checkpoint, EMBEDDING), 0, zeros)
+        for layer in range(config.num_layers):
+            name = f"model.layers.{layer}."
+            norms[2 * layer, : config.hidden_size] = checkpoint.read(name + "input_layernorm.weight").float()
+            product([f"{name}self_attn.{part}_proj" for part in "qkv"], config.qkv_bias)
+            if config.qk_norm:
+                for k, part in enumerate("qk"):
+                    head_norms[2 * layer + k] = checkpoint.read(f"{name}self_attn.{part}_norm.weight").float()
+            product([name + "self_attn.o_proj"], config.o_bias)
+            norms[2 * layer + 1, : config.hidden_size] = checkpoint.read(name + "post_attention_layernorm.weight").float()
+            product([name + "mlp.gate_proj", name + "mlp.up_proj"], config.mlp_bias)
+            product([name + "mlp.down_proj"], config.mlp_bias)
+        norms[-1, : config.hidden_size] = checkpoint.read("model.norm.weight").float()
+        head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD), 0, zeros)
+        for part in (head, embedding):
+            parts.append(part)
+            first_part.append(len(parts))
+        self._kept += [norms, head_norms]
+        return Weights(
+            parts=np.array(parts, np.int64),
+            first_part=np.array(first_part, np.int64),
+            norms=norms,
+            head_norms=head_norms,
+            windows=np.array([config.window(layer) or 0 for layer in range(config.num_layers)], np.int64),
+        )
+
+    def _part(self, packed: Packed, column: int, bias: np.ndarray) -> tuple[int, int, int, int, int]:
+        self._kept.append(packed.data)
+        return packed.data.ctypes.data, packed.kind, packed.panels, column, bias.ctypes.data
+
+
+def _tiles(sequence: BatchSequence, tile: int) -> range:
+    return range(sequence.start, sequence.start + sequence.length, tile)
+
+
+def _shape(config: ModelConfig) -> Shape:
+    def columns(width: int) -> int:
+        return -(-width // PANEL) * PANEL
+
+    def inputs(width: int) -> int:
+        return -(-width // GROUP) * GROUP
+
+    heads = config.num_heads * config.head_dim
+    key_column = columns(heads)
+    value_column = key_column + columns(config.num_kv_heads * config.head_dim)
+    return Shape(
+        layers=config.num_layers,
+        hidden=config.hidden_size,
+        hidden_columns=columns(config.hidden_size),
+        hidden_inputs=inputs(config.hidden_size),
+        gate_columns=columns(config.intermediate_size),
+        intermediate_inputs=inputs(config.intermediate_size),
+        heads=config.num_heads,
+        kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        key_column=key_column,
+        value_column=value_column,
+        qkv_columns=value_column + columns(config.num_kv_heads * config.head_dim),
+        attention_columns=inputs(heads),
+        vocab=config.vocab_size,
+        vocab_columns=columns(config.vocab_size),
+        eps=config.rms_norm_eps,
+        query_factor=LOG2_E / math.sqrt(config.head_dim),
+        qk_norm=int(config.qk_norm),
+    )
+
+
+def _stamp() -> str:
+    """Names what the compiled step depends on besides the file that it stands in: all of this folder, and the compiler."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    digest.update(f"{version('numba')} {version('llvmlite')}".encode())
+    return digest.hexdigest()

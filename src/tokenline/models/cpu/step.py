@@ -1,0 +1,536 @@
+"""One forward pass as one compiled function that a team of threads runs together.
+
+Two ways to share the work, chosen by the number of rows; both call the same row, product and attention functions, so the numbers
+are the same bits:
+
+- *wide*, few rows (decoding): every product is split over its outputs, since each weight is read once for all rows. Small row work
+  is done by every thread for itself, which is cheaper than waiting for another. Long contexts are split into spans.
+- *tall*, many rows (prefilling): the rows are cut into tiles, and a thread takes a tile from one attention to the next, with all
+  that lies between in its own cache. Attention is split over tiles of queries and kv heads.
+
+Threads claim work from counters in shared memory and wait for each other at barriers that spin (well below a microsecond,
+where a parallel region of OpenMP costs about 25). Knows shapes, addresses and threads; nothing of files, requests or Python objects.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numba.core import types
+from numba.types import ExternalFunction
+
+from tokenline.models.cpu.attention import (
+    SPAN,
+    UNIT_ROWS,
+    attend_span,
+    clear_state,
+    finish_state,
+    merge_state,
+    state_bytes,
+    store_key_value,
+    store_query,
+)
+from tokenline.models.cpu.linear import GROUP, GROUP_BYTES, PANEL, Q8, panel_product
+from tokenline.models.cpu.rows import (
+    norm_head,
+    norm_quantise_row,
+    quantise_row,
+    quantised_bytes,
+    rotate_head,
+    swiglu_quantise_row,
+)
+from tokenline.models.cpu.simd import (
+    atomic_add,
+    atomic_load,
+    kernel,
+    load_f32,
+    read_f16,
+    read_u8,
+    spin_pause,
+    store_f32,
+    write_f32,
+)
+
+QKV, OUT, GATE_UP, DOWN = 0, 1, 2, 3  # the products of a layer, in order
+TILE_ROWS = 64  # rows of a tile, and at most as many in a wide step
+REDUNDANT_ROWS = 2  # up to here, every thread quantises all rows itself
+HEAD_PANELS = 8  # panels of the head that are claimed at once
+Q8_GROUP_BYTES, Q4_GROUP_BYTES = GROUP_BYTES
+
+_sched_yield = ExternalFunction("sched_yield", types.int32())
+
+
+class Shape(NamedTuple):
+    """Sizes of the model. "Columns" are widths in memory: outputs padded to 64; "inputs" are padded to 32."""
+
+    layers: int
+    hidden: int
+    hidden_columns: int
+    hidden_inputs: int
+    gate_columns: int  # the up projection starts here
+    intermediate_inputs: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    key_column: int
+    value_column: int
+    qkv_columns: int
+    attention_columns: int
+    vocab: int
+    vocab_columns: int
+    eps: float
+    query_factor: float  # log2(e) / sqrt(head_dim)
+    qk_norm: int
+
+
+class Weights(NamedTuple):
+    """Where the weights are. A product (`QKV` ... of layer l is number 4 l + ...; then the head, then the embedding) has parts."""
+
+    parts: np.ndarray  # int64 [parts, 5]: address, format, panels, first column, address of the biases
+    first_part: np.ndarray  # int64 [products + 1]
+    norms: np.ndarray  # float32 [2 layers + 1, hidden_columns]: attention, MLP, ..., final
+    head_norms: np.ndarray  # float32 [2 layers, head_dim]: query, key; ones where the model has none
+    windows: np.ndarray  # int64 [layers]: attend to this many latest tokens; 0: all
+
+
+class Job(NamedTuple):
+    """One batch."""
+
+    ids: np.ndarray  # int32 [T]
+    positions: np.ndarray  # int64 [T]
+    blocks: np.ndarray  # int64 [T]: the block that row's key and value go to
+    cos: np.ndarray  # float32 [T, head_dim / 2]
+    sin: np.ndarray
+    tables: np.ndarray  # int32: the block tables one after another
+    items: np.ndarray  # int64 [I, 5]: first row, rows, start of the block table, span or -1 for all
+    row_parts: np.ndarray  # int64 [T + 1]: wide: the first part of the row in Memory.parts
+    logit_rows: np.ndarray  # int64 [R]
+    wide: int
+    keys: int  # address of the pool's keys and values
+    values: int
+    layer_stride: int  # bytes, both for keys and values
+    block_stride: int
+    head_stride: int
+    block_size: int
+
+
+class Memory(NamedTuple):
+    """Working memory; contents mean nothing between steps but for `logits`."""
+
+    x: np.ndarray  # float32 [>= T, hidden_columns]: the residual stream
+    qkv: np.ndarray  # float32 [>= T, qkv_columns]
+    attention: np.ndarray  # float32 [>= T, attention_columns]
+    parts: np.ndarray  # uint8 [parts, heads, state_bytes]: wide: attention by span
+    logits: np.ndarray  # float32 [>= R, vocab_columns]
+    own: np.ndarray  # uint8 [threads, own_bytes]: each thread's, laid out by `layout`
+    layout: tuple[int, ...]  # in `own`: gate and up, queries, states, totals, scratch; then the size
+    sync: np.ndarray  # int64: [0] arrivals at barriers, ever; [1] the same when the step began;
+    # from [8] a counter for each piece of shared work
+
+
+def own_layout(shape: Shape) -> tuple[int, ...]:
+    """Where things lie in a thread's own memory, after the quantised rows at 0: see `Memory.layout`; last, its size."""
+    width = max(shape.hidden_inputs, shape.intermediate_inputs, shape.attention_columns)
+    states = UNIT_ROWS * (shape.head_dim * 4 + 128)
+    sizes = (
+        TILE_ROWS * quantised_bytes(width),
+        TILE_ROWS * 2 * shape.gate_columns * 4,
+        UNIT_ROWS * shape.head_dim * 2,
+        states,
+        states,
+        256 + shape.head_dim * 4,
+    )
+    return tuple(np.cumsum([-(-size // 64) * 64 for size in sizes]).tolist())
+
+
+def sync_words(layers: int) -> int:
+    """Words of `Memory.sync`."""
+    return 8 + 8 * (layers + 1)
+
+
+@kernel
+def _claim(memory, counter):  # type: ignore[no-untyped-def]
+    """The next piece of the work number `counter`."""
+    return atomic_add(memory.sync.ctypes.data + (8 + counter) * 8, 1)
+
+
+@kernel
+def _barrier(memory, threads, target):  # type: ignore[no-untyped-def]
+    """Wait until all threads have come here; `target` counts arrivals and is returned for the next barrier."""
+    address = memory.sync.ctypes.data
+    atomic_add(address, 1)
+    spins = 0
+    while atomic_load(address) < target:
+        spin_pause()
+        spins += 1
+        if spins % 1024 == 0:
+            _sched_yield()  # somebody else may need this core to get here
+    return target + threads
+
+
+@kernel
+def _product(weights, product, first, end, a, a_stride, rows, inputs, out, out_stride, accumulate):  # type: ignore[no-untyped-def]
+    """Panels `first` to `end` of a product, for `rows` quantised rows."""
+    groups = inputs // GROUP
+    before = 0
+    for part in range(weights.first_part[product], weights.first_part[product + 1]):
+        address, kind, panels, column, bias = (
+            weights.parts[part, 0],
+            weights.parts[part, 1],
+            weights.parts[part, 2],
+            weights.parts[part, 3],
+            weights.parts[part, 4],
+        )
+        size = groups * (Q8_GROUP_BYTES if kind == Q8 else Q4_GROUP_BYTES)
+        for panel in range(max(0, first - before), min(panels, end - before)):
+            y = out + (column + panel * PANEL) * 4
+            panel_product(
+                kind, a, a_stride, rows, groups, address + panel * size, bias + panel * PANEL * 4, y, out_stride, accumulate
+            )
+        before += panels
+
+
+@kernel
+def _panels(weights, product):  # type: ignore[no-untyped-def]
+    total = 0
+    for part in range(weights.first_part[product], weights.first_part[product + 1]):
+        total += weights.parts[part, 2]
+    return total
+
+
+@kernel
+def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
+    """The embedding of a token, float32, taken out of its panel."""
+    part = weights.first_part[shape.layers * 4 + 1]
+    groups = shape.hidden_inputs // GROUP
+    kind = weights.parts[part, 1]
+    group_bytes = Q8_GROUP_BYTES if kind == Q8 else Q4_GROUP_BYTES
+    output = token % PANEL
+    panel = weights.parts[part, 0] + (token // PANEL) * groups * group_bytes
+    lane = (output // 16) * 64 + (output % 16) * 4
+    for group in range(groups):
+        at = panel + group * group_bytes
+        scales = at + (2048 if kind == Q8 else 1024) + output * 2
+        scale = read_f16(scales)
+        for k in range(GROUP):
+            if kind == Q8:
+                value = scale * np.float32(read_u8(at + (k // 4) * 256 + lane + k % 4) - 128)
+            else:
+                byte = read_u8(at + ((k // 4) % 4) * 256 + lane + k % 4)
+                nibble = (byte >> 4) if k >= 16 else (byte & 15)
+                value = scale * np.float32(nibble) + read_f16(scales + 128)
+            write_f32(out + (group * GROUP + k) * 4, value)
+    for column in range(shape.hidden_inputs, shape.hidden_columns):
+        write_f32(out + column * 4, np.float32(0.0))
+
+
+@kernel
+def _write_keys(shape, weights, job, memory, layer, row, head, scratch):  # type: ignore[no-untyped-def]
+    """Norm, rotate and store the key and the value of one row and one kv head."""
+    dim = shape.head_dim
+    qkv = memory.qkv.ctypes.data + row * shape.qkv_columns * 4
+    key = qkv + (shape.key_column + head * dim) * 4
+    if shape.qk_norm:
+        norm_head(key, weights.head_norms.ctypes.data + (2 * layer + 1) * dim * 4, dim, shape.eps, scratch)
+        key = scratch
+    half = row * dim * 2
+    rotate_head(key, job.cos.ctypes.data + half, job.sin.ctypes.data + half, dim, 1.0, scratch)
+    place = layer * job.layer_stride + job.blocks[row] * job.block_stride + head * job.head_stride
+    store_key_value(
+        scratch,
+        qkv + (shape.value_column + head * dim) * 4,
+        dim,
+        job.block_size,
+        job.positions[row] % job.block_size,
+        job.keys + place,
+        job.values + place,
+    )
+
+
+@kernel
+def _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch):  # type: ignore[no-untyped-def]
+    """Norm, rotate, scale and round the queries of `rows` tokens and the heads of one kv head; token-major."""
+    dim = shape.head_dim
+    for token in range(rows):
+        half = (row + token) * dim * 2
+        for k in range(group):
+            query = memory.qkv.ctypes.data + ((row + token) * shape.qkv_columns + (head * group + k) * dim) * 4
+            if shape.qk_norm:
+                norm_head(query, weights.head_norms.ctypes.data + 2 * layer * dim * 4, dim, shape.eps, scratch)
+                query = scratch
+            rotate_head(query, job.cos.ctypes.data + half, job.sin.ctypes.data + half, dim, shape.query_factor, scratch)
+            store_query(scratch, dim, queries + (token * group + k) * dim * 2)
+
+
+@kernel
+def _attend(shape, weights, job, memory, layer, item, head, own, layout):  # type: ignore[no-untyped-def]
+    """One item of attention for one kv head: one span into `parts` (wide), or all spans into `attention` (tall)."""
+    _, queries_at, states_at, totals_at, scratch_at, _ = layout
+    queries, states, totals, scratch = own + queries_at, own + states_at, own + totals_at, own + scratch_at
+    group = shape.heads // shape.kv_heads
+    dim = shape.head_dim
+    stride = state_bytes(dim)
+    row, rows, table_at, span = job.items[item, 0], job.items[item, 1], job.items[item, 2], job.items[item, 3]
+    position = job.positions[row]
+    table = job.tables.ctypes.data + table_at * 4
+    keys = job.keys + layer * job.layer_stride + head * job.head_stride
+    values = job.values + layer * job.layer_stride + head * job.head_stride
+    window = weights.windows[layer]
+    _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch + 256)
+    units = rows * group
+    if span >= 0:
+        for k in range(rows):
+            if job.positions[row + k] // SPAN == span:
+                _write_keys(shape, weights, job, memory, layer, row + k, head, scratch + 256)
+        attend_span(queries, units, group, position, window, span, table, keys, values, job.head_stride, job.block_stride,
+                    job.block_size, dim, states, scratch)  # fmt: skip
+        for k in range(units):
+            token = row + k // group
+            if job.positions[token] // SPAN >= span:
+                part = (job.row_parts[token] + span) * shape.heads + head * group + k % group
+                target = memory.parts.ctypes.data + part * stride
+                for column in range(0, dim + 32, 16):
+                    store_f32(target + column * 4, load_f32(states + k * stride + column * 4))
+        return
+    for k in range(units):
+        clear_state(totals + k * stride, dim)
+    first = 0
+    if window > 0:
+        first = max(0, position + 1 - window) // SPAN
+    for span in range(first, (position + rows - 1) // SPAN + 1):
+        attend_span(queries, units, group, position, window, span, table, keys, values, job.head_stride, job.block_stride,
+                    job.block_size, dim, states, scratch)  # fmt: skip
+        for k in range(units):
+            merge_state(totals + k * stride, states + k * stride, dim)
+    for k in range(units):
+        out = (row + k // group) * shape.attention_columns + (head * group + k % group) * dim
+        finish_state(totals + k * stride, dim, memory.attention.ctypes.data + out * 4)
+
+
+@kernel
+def _merge_row(shape, weights, job, memory, layer, row, total):  # type: ignore[no-untyped-def]
+    """Wide: merge the parts of one row, all heads, into `attention`."""
+    dim = shape.head_dim
+    stride = state_bytes(dim)
+    first = 0
+    if weights.windows[layer] > 0:
+        first = max(0, job.positions[row] + 1 - weights.windows[layer]) // SPAN
+    for head in range(shape.heads):
+        clear_state(total, dim)
+        for span in range(first, job.positions[row] // SPAN + 1):
+            part = (job.row_parts[row] + span) * shape.heads + head
+            merge_state(total, memory.parts.ctypes.data + part * stride, dim)
+        out = row * shape.attention_columns + head * dim
+        finish_state(total, dim, memory.attention.ctypes.data + out * 4)
+
+
+@kernel
+def _quantise_for(shape, weights, job, memory, layer, product, row, wide, gate, out, scratch):  # type: ignore[no-untyped-def]
+    """Make the quantised input of `product` for one row; `gate` is the address of that row's gate and up."""
+    x = memory.x.ctypes.data + row * shape.hidden_columns * 4
+    norms = weights.norms.ctypes.data
+    norm_bytes = shape.hidden_columns * 4
+    if product == QKV:
+        norm_quantise_row(x, norms + 2 * layer * norm_bytes, shape.hidden_inputs, shape.hidden, shape.eps, out)
+    elif product == OUT:
+        if wide:
+            _merge_row(shape, weights, job, memory, layer, row, scratch)
+        quantise_row(
+            memory.attention.ctypes.data + row * shape.attention_columns * 4, shape.attention_columns, out
+        )
+    elif product == GATE_UP:
+        norm_quantise_row(x, norms + (2 * layer + 1) * norm_bytes, shape.hidden_inputs, shape.hidden, shape.eps, out)
+    else:
+        swiglu_quantise_row(gate, gate + shape.gate_columns * 4, shape.intermediate_inputs, out)
+
+
+@kernel
+def _inputs(shape, product):  # type: ignore[no-untyped-def]
+    if product == OUT:
+        return shape.attention_columns
+    if product == DOWN:
+        return shape.intermediate_inputs
+    return shape.hidden_inputs
+
+
+@kernel
+def _wide_product(shape, weights, job, memory, thread, threads, layer, product, counter, target, layout):  # type: ignore[no-untyped-def]
+    """Quantise all rows and take shares of one product."""
+    gate_at, _, _, totals_at, _, _ = layout
+    own = memory.own.ctypes.data + thread * memory.own.shape[1]
+    shared = memory.own.ctypes.data  # the first thread's
+    rows = len(job.ids)
+    inputs = _inputs(shape, product)
+    a_stride = inputs + 12 * (inputs // GROUP)
+    gate_stride = 2 * shape.gate_columns * 4
+    gate = shared + gate_at
+    if rows <= REDUNDANT_ROWS or threads == 1:
+        a = own
+        for row in range(rows):
+            _quantise_for(
+                shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride, a + row * a_stride,
+                own + totals_at,
+            )  # fmt: skip
+    else:
+        a = shared
+        for row in range(thread, rows, threads):
+            _quantise_for(
+                shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride, a + row * a_stride,
+                own + totals_at,
+            )  # fmt: skip
+        target = _barrier(memory, threads, target)
+    if product == QKV:
+        out, out_stride, accumulate = memory.qkv.ctypes.data, shape.qkv_columns * 4, 0
+    elif product == GATE_UP:
+        out, out_stride, accumulate = gate, gate_stride, 0
+    else:
+        out, out_stride, accumulate = memory.x.ctypes.data, shape.hidden_columns * 4, 1
+    number = layer * 4 + product
+    panels = _panels(weights, number)
+    while True:
+        panel = _claim(memory, counter)
+        if panel >= panels:
+            break
+        _product(weights, number, panel, panel + 1, a, a_stride, rows, inputs, out, out_stride, accumulate)
+    return _barrier(memory, threads, target)
+
+
+@kernel
+def _wide(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
+    """All layers, few rows."""
+    own = memory.own.ctypes.data + thread * memory.own.shape[1]
+    items = len(job.items) * shape.kv_heads
+    for layer in range(shape.layers):
+        counter = layer * 8
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, QKV, counter, target, layout)
+        while True:
+            item = _claim(memory, counter + 1)
+            if item >= items:
+                break
+            _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own, layout)
+        target = _barrier(memory, threads, target)
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, OUT, counter + 2, target, layout)
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, GATE_UP, counter + 3, target, layout)
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, DOWN, counter + 4, target, layout)
+    return target
+
+
+@kernel
+def _tall_product(shape, weights, job, memory, own, layout, layer, product, first, end):  # type: ignore[no-untyped-def]
+    """One whole product for the rows `first` to `end`."""
+    gate = own + layout[0]
+    rows = end - first
+    inputs = _inputs(shape, product)
+    a_stride = inputs + 12 * (inputs // GROUP)
+    gate_stride = 2 * shape.gate_columns * 4
+    for row in range(rows):
+        _quantise_for(
+            shape, weights, job, memory, layer, product, first + row, False, gate + row * gate_stride, own + row * a_stride,
+            own,
+        )  # fmt: skip
+    if product == QKV:
+        out, out_stride, accumulate = memory.qkv.ctypes.data + first * shape.qkv_columns * 4, shape.qkv_columns * 4, 0
+    elif product == GATE_UP:
+        out, out_stride, accumulate = gate, gate_stride, 0
+    else:
+        out = memory.x.ctypes.data + first * shape.hidden_columns * 4
+        out_stride, accumulate = shape.hidden_columns * 4, 1
+    number = layer * 4 + product
+    _product(
+        weights, number, 0, _panels(weights, number), own, a_stride, rows, inputs, out, out_stride, accumulate
+    )  # fmt: skip
+
+
+@kernel
+def _tall(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
+    """All layers, many rows."""
+    own = memory.own.ctypes.data + thread * memory.own.shape[1]
+    rows = len(job.ids)
+    quads = (rows + 3) // 4
+    tiles = threads * ((rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS))
+    tiles = min(tiles, quads)
+    items = len(job.items) * shape.kv_heads
+    for layer in range(shape.layers + 1):
+        counter = layer * 8
+        while True:
+            tile = _claim(memory, counter)
+            if tile >= tiles:
+                break
+            first = quads * tile // tiles * 4
+            end = min(rows, quads * (tile + 1) // tiles * 4)
+            if layer > 0:
+                for product in (OUT, GATE_UP, DOWN):
+                    _tall_product(shape, weights, job, memory, own, layout, layer - 1, product, first, end)
+            if layer < shape.layers:
+                _tall_product(shape, weights, job, memory, own, layout, layer, QKV, first, end)
+                for row in range(first, end):
+                    for head in range(shape.kv_heads):
+                        _write_keys(shape, weights, job, memory, layer, row, head, own + layout[4] + 256)
+        target = _barrier(memory, threads, target)
+        if layer < shape.layers:
+            while True:
+                item = items - 1 - _claim(memory, counter + 1)  # the last ones see the most keys: begin with them
+                if item < 0:
+                    break
+                _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own, layout)
+            target = _barrier(memory, threads, target)
+    return target
+
+
+@kernel
+def _head(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
+    """Final norm and logits of the rows that are asked for, in tiles; the outputs are shared out."""
+    own = memory.own.ctypes.data + thread * memory.own.shape[1]
+    inputs = shape.hidden_inputs
+    a_stride = inputs + 12 * (inputs // GROUP)
+    number = shape.layers * 4
+    panels = _panels(weights, number)
+    final = weights.norms.ctypes.data + 2 * shape.layers * shape.hidden_columns * 4
+    chunks = (panels + HEAD_PANELS - 1) // HEAD_PANELS
+    tiles = (len(job.logit_rows) + TILE_ROWS - 1) // TILE_ROWS
+    ready = -1
+    while True:
+        task = _claim(memory, 8 * (shape.layers + 1) - 1)
+        if task >= tiles * chunks:
+            break
+        first = task // chunks * TILE_ROWS
+        rows = min(TILE_ROWS, len(job.logit_rows) - first)
+        if ready != first:
+            for k in range(rows):
+                x = memory.x.ctypes.data + job.logit_rows[first + k] * shape.hidden_columns * 4
+                norm_quantise_row(x, final, inputs, shape.hidden, shape.eps, own + k * a_stride)
+            ready = first
+        panel = task % chunks * HEAD_PANELS
+        out = memory.logits.ctypes.data + first * shape.vocab_columns * 4
+        _product(weights, number, panel, min(panels, panel + HEAD_PANELS), own, a_stride, rows, inputs, out,
+                 shape.vocab_columns * 4, 0)  # fmt: skip
+    return _barrier(memory, threads, target)
+
+
+def make_forward(stamp: str) -> Any:
+    """The compiled forward pass, cached on disk; `stamp` names the version of all that was compiled into it.
+
+    `forward(thread, threads, shape, weights, job, memory)` is called by every thread of the team with the same arguments.
+    """
+
+    @njit(nogil=True, error_model="numpy", cache=True)
+    def forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
+        if len(stamp) == 0:  # Numba's cache looks at this file and at what the function closes over: so at `stamp`
+            return 0
+        return _forward(thread, threads, shape, weights, job, memory)
+
+    return forward
+
+
+@kernel
+def _forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
+    layout = memory.layout
+    target = memory.sync[1] + threads
+    for row in range(thread, len(job.ids), threads):
+        _embed(shape, weights, job.ids[row], memory.x.ctypes.data + row * shape.hidden_columns * 4)
+    target = _barrier(memory, threads, target)
+    if job.wide:
+        target = _wide(shape, weights, job, memory, thread, threads, target, layout)
+    else:
+        target = _tall(shape, weights, job, memory, thread, threads, target, layout)
+    return _head(shape, weights, job, memory, thread, threads, target, layout) - threads
