@@ -75,7 +75,7 @@ async def make_jobs(state: ServerState, body: CompletionBody, request_id: str, n
             "logprobs",
             code="unsupported_parameter",
         )
-    prompts = read_prompts(state, body.prompt)
+    prompts = read_prompts(body.prompt, state.vocab_size, state.engine.limits.max_model_len)
     jobs: list[Job] = []
     for index, (param, prompt) in enumerate(prompts):
         line = await _line(state, body, prompt, param)
@@ -100,15 +100,24 @@ async def make_jobs(state: ServerState, body: CompletionBody, request_id: str, n
     return jobs
 
 
-def read_prompts(state: ServerState, given: Any) -> list[tuple[str, str | list[int]]]:
-    """The prompts of a request, each with its place, from any of the four forms. Raises a 400."""
+def read_prompts(given: Any, vocab_size: int, max_model_len: int | None = None) -> list[tuple[str, str | list[int]]]:
+    """The prompts of a request, each with its place, from any of the four forms. Raises a 400.
+
+    With `max_model_len`, ids that cannot fit are refused before each of them is looked at.
+    """
+
+    def ids(values: list[Any], param: str) -> list[int]:
+        if max_model_len is not None:
+            check_ids_fit(max_model_len, values, param)
+        return check_ids(values, vocab_size, param)
+
     if isinstance(given, str):
         return [("prompt", given)]
     accepted = "a string, an array of strings, an array of token ids, or an array of those"
     if not isinstance(given, list) or not given:
         raise invalid(f"'prompt' must be {accepted}; got {shown(given)}.", "prompt", code="invalid_type")
     if type(given[0]) is int:
-        return [("prompt", _ids(state, given, "prompt"))]
+        return [("prompt", ids(given, "prompt"))]
     if len(given) > MAX_PROMPTS:
         raise invalid(f"'prompt' may have up to {MAX_PROMPTS} prompts; got {len(given)}.", "prompt")
     prompts: list[tuple[str, str | list[int]]] = []
@@ -117,7 +126,7 @@ def read_prompts(state: ServerState, given: Any) -> list[tuple[str, str | list[i
         if isinstance(one, str):
             prompts.append((param, one))
         elif isinstance(one, list) and one:
-            prompts.append((param, _ids(state, one, param)))
+            prompts.append((param, ids(one, param)))
         else:
             raise invalid(
                 f"'{param}' must be a string or a non-empty array of token ids; got {shown(one)}.",
@@ -125,11 +134,6 @@ def read_prompts(state: ServerState, given: Any) -> list[tuple[str, str | list[i
                 code="invalid_type",
             )
     return prompts
-
-
-def _ids(state: ServerState, ids: list[Any], param: str) -> list[int]:
-    check_ids_fit(state, ids, param)
-    return check_ids(ids, state.vocab_size, param)
 
 
 async def _line(state: ServerState, body: CompletionBody, prompt: str | list[int], param: str) -> Line:

@@ -70,6 +70,16 @@ def run(
     state: ServerState = app.state.server
     configure_logging(state.settings.log_level, state.settings.log_json)
     listener = listener or bind(host, port)
+    server = make_server(app, lambda: on_ready and on_ready(url_of(listener)))
+    with listener, _signals_end_here():
+        server.run(sockets=[listener])
+    if server.engine_failed:
+        raise ServerError(f"the engine has stopped: {state.engine.failure}")
+
+
+def make_server(app: FastAPI, on_ready: Callable[[], object] = lambda: None) -> "TokenlineServer":
+    """The uvicorn server of an application, for callers that run the event loop: `await server.serve([listener])`."""
+    state: ServerState = app.state.server
     config = uvicorn.Config(
         app,
         lifespan="on",
@@ -80,14 +90,10 @@ def run(
         # The engine ends its requests by then; this is for clients that do not read their last bytes.
         timeout_graceful_shutdown=int(state.settings.shutdown_grace_s) + 10,
     )
-    server = _Server(config, state, lambda: on_ready and on_ready(url_of(listener)))
-    with listener, _signals_end_here():
-        server.run(sockets=[listener])
-    if server.engine_failed:
-        raise ServerError(f"the engine has stopped: {state.engine.failure}")
+    return TokenlineServer(config, state, on_ready)
 
 
-class _Server(uvicorn.Server):
+class TokenlineServer(uvicorn.Server):
     """uvicorn waits for open connections first and tells the application last; here the engine learns at once that it
     is to come to an end, so that those connections do.
     """

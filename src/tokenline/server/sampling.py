@@ -70,20 +70,20 @@ def check_text_fits(state: ServerState, text: str, param: str) -> None:
     """Raise a 400 for a text that has too many tokens for the context however it is cut. Much cheaper than counting."""
     tokens = -(-len(text.encode(errors="replace")) // state.longest_token)
     if tokens >= state.engine.limits.max_model_len:
-        raise _too_long(state, f"at least {tokens}", param)
+        raise too_long(state.engine.limits.max_model_len, f"at least {tokens}", param)
 
 
-def check_ids_fit(state: ServerState, ids: list[Any], param: str) -> None:
+def check_ids_fit(max_model_len: int, ids: list[Any], param: str) -> None:
     """The same for ids, before each of them is looked at."""
-    if len(ids) >= state.engine.limits.max_model_len:
-        raise _too_long(state, str(len(ids)), param)
+    if len(ids) >= max_model_len:
+        raise too_long(max_model_len, str(len(ids)), param)
 
 
-def _too_long(state: ServerState, tokens: str, param: str) -> ApiError:
+def too_long(max_model_len: int, tokens: str, param: str) -> ApiError:
     return ApiError(
         400,
         f"The prompt has {tokens} tokens; with at least one to generate that is more than this server's context length "
-        f"of {state.engine.limits.max_model_len} tokens. A prompt is never cut; send a shorter one.",
+        f"of {max_model_len} tokens. A prompt is never cut; send a shorter one.",
         param=param,
         code="context_length_exceeded",
     )
@@ -104,7 +104,7 @@ def _max_tokens(state: ServerState, prompt: int, prompt_param: str, asked: int |
     context = limits.max_model_len
     room = context - prompt
     if room < 1:
-        raise _too_long(state, str(prompt), prompt_param)
+        raise too_long(state.engine.limits.max_model_len, str(prompt), prompt_param)
     if asked is None:
         return room if default is None else min(default, room)
     if asked > room:

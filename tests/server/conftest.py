@@ -1,0 +1,107 @@
+"""A real tiny model with the real renderer and engine behind the real application; nothing here is a stand-in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+
+from tests.tiny import make_tiny
+from tokenline.engine.engine import Engine
+from tokenline.engine.settings import EngineSettings
+from tokenline.models.base import Model
+from tokenline.models.load import load_model
+from tokenline.render.renderer import Renderer
+from tokenline.server.app import create_app
+from tokenline.server.run import bind, make_server, url_of
+from tokenline.server.settings import ServerSettings
+
+CONTEXT = 4096
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A random model of 600 tokens and a context of 4,096."""
+
+    path: Path
+    model: Model
+    renderer: Renderer
+
+
+@dataclass
+class Served:
+    """One running application."""
+
+    app: FastAPI
+    engine: Engine
+    renderer: Renderer
+    http: httpx.AsyncClient
+    url: str
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    path = make_tiny("llama", tmp_path_factory.mktemp("server") / "tiny", max_position_embeddings=CONTEXT)
+    return Tiny(path, load_model(path, device="cpu", dtype="float32"), Renderer.from_model(path))
+
+
+@asynccontextmanager
+async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **options: Any) -> AsyncIterator[Served]:
+    """Serve the tiny model: `live` on a port of 127.0.0.1, otherwise in process. Options are settings' fields."""
+    engine_fields = set(EngineSettings.__dataclass_fields__)
+    own = {name: options.pop(name) for name in list(options) if name in engine_fields}
+    engine = Engine(model or tiny.model, EngineSettings(**{"kv_cache_memory": 16 << 20, **own}))
+    settings = ServerSettings(**{"model_names": ("tiny", "tiny-too"), "shutdown_grace_s": 2.0, **options})
+    app = create_app(tiny.renderer, engine, settings)
+    async with AsyncExitStack() as stack:
+        if live:
+            url = await stack.enter_async_context(_listening(app))
+            http = httpx.AsyncClient(base_url=url, timeout=60)
+        else:
+            await stack.enter_async_context(app.router.lifespan_context(app))
+            url = "http://test"
+            http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url, timeout=60)
+        await stack.enter_async_context(http)
+        yield Served(app, engine, tiny.renderer, http, url)
+
+
+@asynccontextmanager
+async def _listening(app: FastAPI) -> AsyncIterator[str]:
+    listener = bind("127.0.0.1", 0)
+    ready = asyncio.Event()
+    server = make_server(app, ready.set)
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await asyncio.wait_for(ready.wait(), 20)
+        yield url_of(listener)
+    finally:
+        server.should_exit = True
+        await running
+
+
+Serve = Callable[..., Awaitable[Served]]
+
+
+@pytest_asyncio.fixture
+async def serve(tiny: Tiny) -> AsyncIterator[Serve]:
+    """A function that serves the tiny model with some settings until the test ends."""
+    async with AsyncExitStack() as stack:
+
+        async def start(live: bool = False, **options: Any) -> Served:
+            return await stack.enter_async_context(serving(tiny, live=live, **options))
+
+        yield start
+
+
+@pytest_asyncio.fixture
+async def served(serve: Serve) -> Served:
+    """The tiny model in process, with the default settings."""
+    return await serve()
