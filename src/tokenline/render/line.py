@@ -5,8 +5,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from tokenline.ids import common_prefix
-
 
 class Origin(StrEnum):
     REQUEST = "request"  # copied from a JSON value of the request; `pointer` and `offset` say which
@@ -16,13 +14,20 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `start` to `end` of `Line.text` and their origin. Spans are in order and cover the whole text."""
+    """Characters `start` to `end` of `Line.text` and their origin. Spans are in order and cover the whole text.
+
+    With `width` None the characters are a copy: the i-th is character `offset + i` of the value (for a number, true,
+    false and null: of its JSON text), perhaps in another case. Otherwise all of them together stand for `width`
+    characters of the value from `offset` on: a line feed written as "\\n" is two characters that stand for one.
+    """
 
     start: int
     end: int
     origin: Origin
     pointer: str | None = None  # RFC 6901 JSON pointer into the request, e.g. "/messages/3/content"
     offset: int = 0  # character of that JSON string at which this span begins
+    key: bool = False  # the characters are the name of the member that `pointer` names, not its value
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,3 +45,10 @@ class Line:
     def common_prefix(self, other: "Line") -> int:
         """Number of equal ids from the start."""
         return common_prefix(self.ids, other.ids)
+
+
+def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    """Number of equal leading elements of two int32 arrays."""
+    n = min(len(a), len(b))
+    different = np.flatnonzero(a[:n] != b[:n])
+    return int(different[0]) if len(different) else n

@@ -6,13 +6,16 @@ the field. What is passed on unchanged: unknown fields, the order of everything,
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
+from tokenline.render.provenance import join
 from tokenline.render.template import ChatTemplate
+from tokenline.render.traced_json import dump, parse, with_members
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -26,7 +29,7 @@ class TemplateNeeds:
 
     roles: frozenset[str]  # roles it may be given
     developer: bool  # it has a branch for the role "developer"; otherwise that is given as "system"
-    parts: bool  # it reads content that is a list of parts; otherwise they are joined
+    parts: frozenset[str]  # roles whose content may be a list of parts; for others they are joined
     tool_calls: bool  # it shows the tool calls of a message
     arguments_text: bool  # it copies tool-call arguments that are JSON text; otherwise it wants an object
     empty_content: bool  # an assistant message without content needs content ""
@@ -43,7 +46,6 @@ def find_needs(template: ChatTemplate, named_tokens: Mapping[str, str]) -> Templ
             return None
 
     user = {"role": "user", "content": "probe question"}
-    parts = attempt([{"role": "user", "content": [{"type": "text", "text": _VALUE}]}])
 
     def call(arguments: Any, **more: Any) -> list[dict[str, Any]]:
         function = {"name": _NAME, "arguments": arguments}
@@ -66,10 +68,26 @@ def find_needs(template: ChatTemplate, named_tokens: Mapping[str, str]) -> Templ
     arguments_text = copies or not objects
     absent = tried[arguments_text, False]
     present = tried[arguments_text, True]
+    shown: Any = call(text if arguments_text else {_KEY: _VALUE}, **({} if absent is not None else {"content": ""}))
+    chats: dict[str, list[dict[str, Any]]] = {
+        "system": [{"role": "system"}, user],
+        "developer": [{"role": "developer"}, user],
+        "user": [{"role": "user"}],
+        "assistant": [user, {"role": "assistant"}, user],
+        "tool": shown,
+    }
+
+    def reads_parts(role: str) -> bool:
+        content = [{"type": "text", "text": "first probe"}, {"type": "text", "text": "second probe"}]
+        chat = [{**message, "content": content} if message["role"] == role else message for message in chats[role]]
+        out = attempt(chat)
+        # what shows the list itself shows the parts' type
+        return out is not None and all(part["text"] in out for part in content) and not re.search("['\"]type['\"]", out)
+
     return TemplateNeeds(
         roles=frozenset(_ROLES) | template.roles(),
         developer="developer" in template.roles(),
-        parts=parts is not None and _VALUE in parts and "'type'" not in parts and '"type"' not in parts,
+        parts=frozenset(role for role in chats if reads_parts(role)),
         tool_calls=any(out is not None and _NAME in out for out in tried.values()),
         arguments_text=arguments_text,
         empty_content=absent is None or (present is not None and _NAME in present and _NAME not in absent),
@@ -104,14 +122,14 @@ def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
     if not isinstance(role, str) or role not in needs.roles:
         known = ", ".join(_ROLES)
         raise RenderError(f"{place}.role is {json.dumps(role, default=str)}; supported are: {known}", f"{place}.role")
-    result = {key: value for key, value in message.items() if value is not None}
+    result = with_members(message, {key: value for key, value in message.items() if value is not None})
     if role == "developer" and not needs.developer:
         result["role"] = "system"
     if not result.get("tool_calls"):
         result.pop("tool_calls", None)
     has_calls = "tool_calls" in result
     if "content" in result:
-        result["content"] = _content(result["content"], f"{place}.content", needs)
+        result["content"] = _content(result["content"], f"{place}.content", result["role"] in needs.parts)
     elif role != "assistant":
         raise RenderError(f"{place}.content is missing", f"{place}.content")
     elif not has_calls and not any(message.get(field) for field in _REASONING_FIELDS):
@@ -128,31 +146,30 @@ def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
     if reasoning is not None:
         if not isinstance(reasoning, str):
             raise RenderError(f"{place}.reasoning_content must be a string", f"{place}.reasoning_content")
-        result = {"thinking": reasoning, **result, "reasoning_content": reasoning}
+        result = with_members(result, {"thinking": reasoning, **result, "reasoning_content": reasoning})
     return result
 
 
-def _content(content: Any, place: str, needs: TemplateNeeds) -> Any:
+def _content(content: Any, place: str, as_parts: bool) -> Any:
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
         raise RenderError(f"{place} must be a string or an array of text parts", place)
-    texts = []
+    parts: list[dict[str, Any]] = []
     for i, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if isinstance(part, str):
-            texts.append(part)
+            part = {"type": "text", "text": part}
         elif kind in ("text", "input_text", "output_text", "refusal"):
             text = part.get("refusal" if kind == "refusal" else "text")
             if not isinstance(text, str):
                 raise RenderError(f"{place}[{i}].text must be a string", f"{place}[{i}].text")
-            texts.append(text)
+            part = with_members(part, {**part, "type": "text", "text": text})
         else:
             what = json.dumps(kind, default=str) if isinstance(part, Mapping) else type(part).__name__
             raise RenderError(f"{place}[{i}] is {what}; only text parts are supported", f"{place}[{i}]")
-    if needs.parts and len(texts) > 1:
-        return [{"type": "text", "text": text} for text in texts]
-    return "\n".join(texts) if len(texts) != 1 else texts[0]
+        parts.append(part)
+    return parts if as_parts else join("\n", [part["text"] for part in parts])
 
 
 def _tool_calls(calls: Any, place: str, needs: TemplateNeeds) -> list[dict[str, Any]]:
@@ -167,7 +184,8 @@ def _tool_calls(calls: Any, place: str, needs: TemplateNeeds) -> list[dict[str, 
         if not isinstance(function.get("name"), str) or not function["name"]:
             raise RenderError(f"{here}.name must be a string", f"{here}.name")
         arguments = _arguments(function.get("arguments"), f"{here}.arguments", needs)
-        result.append({**call, "function": {**function, "arguments": arguments}})
+        function = with_members(function, {**function, "arguments": arguments})
+        result.append(with_members(call, {**call, "function": function}))
     return result
 
 
@@ -177,7 +195,7 @@ def _arguments(arguments: Any, place: str, needs: TemplateNeeds) -> Any:
         arguments = "{}"  # a call without arguments
     if isinstance(arguments, str):
         try:
-            value = json.loads(arguments)
+            value = parse(arguments)
         except ValueError as error:
             raise RenderError(f"{place} is not valid JSON: {error}", place) from error
     else:
@@ -186,7 +204,7 @@ def _arguments(arguments: Any, place: str, needs: TemplateNeeds) -> Any:
         raise RenderError(f"{place} must be a JSON object", place)
     if not needs.arguments_text:
         return value
-    return arguments if isinstance(arguments, str) else json.dumps(value, ensure_ascii=False)
+    return arguments if isinstance(arguments, str) else dump(value)
 
 
 def _tools(tools: Any) -> list[Any] | None:

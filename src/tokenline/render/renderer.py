@@ -6,7 +6,7 @@ The server, the command line and the diagnosis call this and nothing below it. I
 call from several threads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.render.normalize import find_needs, normalize
+from tokenline.render.provenance import literal, spans_of
 from tokenline.render.template import ChatTemplate, Clock
 from tokenline.render.tokenizer import Tokenizer
+from tokenline.render.traced_json import trace_value
 
 _CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -83,28 +85,44 @@ class Renderer:
 
     def apply_template(self, chat: ChatInput) -> str:
         """The rendered chat as text. Raises RenderError."""
-        name = self._template_name(bool(chat.tools))
-        template = self._templates[name]
-        values = normalize(chat, self._needs[name])
+        return self._render(chat, traced=False)
+
+    def _render(self, chat: ChatInput, *, traced: bool) -> str:
+        template_name = self._template_name(bool(chat.tools))
+        template = self._templates[template_name]
+        named: Mapping[str, str] = self._named_tokens
+        render = template.render
+        try:
+            if traced:
+                named = {name: literal(text) for name, text in named.items()}
+                chat = _traced(chat)
+                render = template.render_traced
+            values = normalize(chat, self._needs[template_name])
+        except RecursionError as error:
+            raise RenderError("the request is nested too deeply") from error
         variables = {
-            **self._named_tokens,
+            **named,
             "documents": None,
             **chat.template_kwargs,
             **values,
             "add_generation_prompt": chat.add_generation_prompt,
         }
         if chat.continue_final_message:
-            return _render_open_end(template, variables, len(values["messages"]) - 1)
+            return _render_open_end(render, variables, len(values["messages"]) - 1)
         try:
-            return template.render(variables)
+            return render(variables)
         except RenderError as error:
-            raise _with_place(error, template, variables) from error
+            raise _with_place(error, render, variables) from error
 
     def chat(self, chat: ChatInput, trace: bool = False) -> Line:
         """The line of a chat. `trace`: with the origin of every character. Raises RenderError."""
-        text = self.apply_template(chat)
+        text = self._render(chat, traced=False)
+        spans = ()
+        if trace:
+            traced = self._render(chat, traced=True)
+            spans = spans_of(traced if traced == text else text)  # never a different text, rather no origins
         ids, offsets = self.tokenizer.encode_with_offsets(text, parse_special=True)
-        return Line(np.array(ids, dtype=np.int32), text, offsets)
+        return Line(np.array(ids, dtype=np.int32), text, offsets, spans)
 
     def text(self, prompt: str) -> Line:
         """The line of a raw prompt (/v1/completions): BOS where the tokenizer asks for it, unless it is there already.
@@ -128,7 +146,18 @@ class Renderer:
         return Line(np.array(ids, dtype=np.int32), text, offsets)
 
 
-def _render_open_end(template: ChatTemplate, variables: dict[str, Any], last: int) -> str:
+def _traced(chat: ChatInput) -> ChatInput:
+    """The same request with texts that know where in it they stand."""
+    return ChatInput(
+        trace_value(chat.messages, "/messages"),
+        None if chat.tools is None else trace_value(chat.tools, "/tools"),
+        chat.add_generation_prompt,
+        chat.continue_final_message,
+        trace_value(chat.template_kwargs, "/chat_template_kwargs"),
+    )
+
+
+def _render_open_end(render: Callable[[Mapping[str, Any]], str], variables: dict[str, Any], last: int) -> str:
     """Render with the last message's content left open: a mark behind it shows where the text is to be cut."""
     place = f"messages[{last}].content"
     messages = list(variables["messages"])
@@ -144,7 +173,7 @@ def _render_open_end(template: ChatTemplate, variables: dict[str, Any], last: in
         final["content"] = shown + _CONTINUE
     else:
         raise RenderError("continue_final_message needs content in the last message", place)
-    text = template.render({**variables, "messages": [*messages[:-1], final]})
+    text = render({**variables, "messages": [*messages[:-1], final]})
     cut = text.rfind(_CONTINUE.strip())
     if cut < 0 or shown.strip() not in text:
         raise RenderError("the chat template does not show the last message's end, so it cannot be continued", place)
@@ -153,13 +182,15 @@ def _render_open_end(template: ChatTemplate, variables: dict[str, Any], last: in
     return text[:cut].rstrip()  # the template trimmed the mark's own space, so it would have trimmed the content's
 
 
-def _with_place(error: RenderError, template: ChatTemplate, variables: dict[str, Any]) -> RenderError:
+def _with_place(
+    error: RenderError, render: Callable[[Mapping[str, Any]], str], variables: dict[str, Any]
+) -> RenderError:
     """The same error with the first message that brings it about, found by rendering shorter chats."""
     messages = variables["messages"]
 
     def fails(count: int) -> bool:
         try:
-            template.render({**variables, "messages": messages[:count], "add_generation_prompt": False})
+            render({**variables, "messages": messages[:count], "add_generation_prompt": False})
         except RenderError as shorter:
             return shorter.message == error.message
         return False

@@ -6,6 +6,7 @@ a message should look like (see `normalize`) or of tokens.
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ import jinja2.utils
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tokenline.render.errors import RenderError
+from tokenline.render.provenance import concat
 
 Clock = Callable[[], datetime]
 
@@ -92,6 +94,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, clock: Clock = datetime.now):
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
         self.filters["tojson"] = to_json
+        self.filters["from_json"] = json.loads  # transformers has none; the templates of DeepSeek V3.2 need one
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda format: clock().strftime(format)
         self.globals["dict"] = _DictGlobal()
@@ -114,10 +117,13 @@ class ChatTemplate:
     def __init__(self, source: str, *, clock: Clock = datetime.now):
         """Compile; raises RenderError with the line if `source` is not a template."""
         self.source = source
-        self._environment = TemplateEnvironment(clock)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._traced: jinja2.Template | None = None  # compiled when first asked for
+        environment = TemplateEnvironment(clock)
         try:
-            self._tree = self._environment.parse(source)
-            self._compiled = self._environment.from_string(source)
+            self._tree = environment.parse(source)
+            self._compiled = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise RenderError(f"the chat template has an error in line {error.lineno}: {error.message}") from error
         self.constants = frozenset(
@@ -142,7 +148,16 @@ class ChatTemplate:
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """The text for these variables. Raises RenderError with the template's own message."""
-        return run_template(self._compiled, variables, "".join)
+        return _run(self._compiled, variables, "".join)
+
+    def render_traced(self, variables: Mapping[str, Any]) -> str:
+        """The same text with provenance, for variables whose texts are traced (see `provenance`)."""
+        from tokenline.render.tracing import TracedEnvironment  # which builds on this module
+
+        with self._lock:
+            if self._traced is None:
+                self._traced = TracedEnvironment(self._clock).from_string(self.source)
+        return _run(self._traced, variables, concat)
 
 
 def _is_role(node: jinja2.nodes.Node) -> bool:
@@ -154,7 +169,7 @@ def _is_role(node: jinja2.nodes.Node) -> bool:
     return False
 
 
-def run_template(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable[[list[str]], str]) -> str:
+def _run(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable[[list[str]], str]) -> str:
     """Render piece by piece, so that a template that never ends is stopped by the size of what it writes."""
     pieces: list[str] = []
     size = 0

@@ -159,7 +159,7 @@ class _Reader:
             }
             for text, id in sorted({**special, **user}.items(), key=lambda item: item[1])
         ]
-        # The library gives an added token that the model lacks a new id. So the model has them, but no merge makes them.
+        # The library gives an added token that the model lacks a new id; so it has them, but no merge makes them.
         model["vocab"] = {**model["vocab"], **special}
         spec = {
             "version": "1.0",

@@ -1,0 +1,163 @@
+"""A chat template rendered with provenance: the same source, the same sandbox, but texts that know their origin.
+
+What differs from `template.TemplateEnvironment`: constants and text of the template become `Traced`, pieces of output
+are joined by `provenance.concat`, and the few filters that Jinja writes with `str.join` are written anew. What has no
+traced form gives its plain text, which counts as unknown.
+"""
+
+import string
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import jinja2
+import jinja2.compiler
+import jinja2.filters
+import jinja2.nodes
+from jinja2.sandbox import SandboxedFormatter
+from markupsafe import Markup
+
+from tokenline.render.provenance import Runs, Traced, concat, literal, runs_of, trace
+from tokenline.render.template import Clock, TemplateEnvironment
+from tokenline.render.traced_json import dump, parse
+
+
+class _TracedMarkup(Markup):
+    """The result of the filter `safe`. What Markup's own operations make of it counts as unknown."""
+
+    _runs: Runs | None = None
+
+    def __str__(self) -> str:
+        text = str.__str__(self)
+        return text if self._runs is None else trace(text, self._runs)
+
+
+class _CodeGenerator(jinja2.compiler.CodeGenerator):
+    """Compiles a template so that its own texts are marked as its own."""
+
+    def visit_Const(self, node: jinja2.nodes.Const, frame: jinja2.compiler.Frame) -> None:
+        self.write(_source_of(node.as_const(frame.eval_ctx)))
+
+    def visit_Concat(self, node: jinja2.nodes.Concat, frame: jinja2.compiler.Frame) -> None:
+        self.write("environment.concat((")
+        for argument in node.nodes:
+            self.visit(argument, frame)
+            self.write(", ")
+        self.write("))")
+
+    def _output_const_repr(self, group: Iterable[Any]) -> str:
+        return _source_of("".join(group))
+
+
+def _source_of(value: Any) -> str:
+    """Python source for a constant, with its texts as literals of the template."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return f"environment.literal({str.__repr__(value)})"
+    if type(value) is tuple:
+        return "(" + "".join(_source_of(item) + ", " for item in value) + ")"
+    if type(value) is list:
+        return "[" + ", ".join(map(_source_of, value)) + "]"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{_source_of(key)}: {_source_of(item)}" for key, item in value.items()) + "}"
+    return str(value) if isinstance(value, float) else repr(value)
+
+
+class TracedEnvironment(TemplateEnvironment):
+    """The sandbox in which provenance survives."""
+
+    code_generator_class = _CodeGenerator
+    concat = staticmethod(concat)  # type: ignore[assignment]  # jinja2 calls it with an iterable of strings
+    literal = staticmethod(literal)
+
+    def __init__(self, clock: Clock = datetime.now):
+        super().__init__(clock)
+        self.filters |= {
+            "tojson": dump,
+            "from_json": parse,
+            "join": _join,
+            "indent": _indent,
+            "safe": _safe,
+            "title": _title,
+        }
+        self.globals["strftime_now"] = lambda format: literal(clock().strftime(format))
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None or not isinstance(pattern := value.__self__, Traced):
+            return wrapped
+        plain_format = super().wrap_str_format(getattr(str.__str__(pattern), value.__name__))
+        assert plain_format is not None
+
+        def traced_format(*args: Any, **kwargs: Any) -> str:
+            plain = plain_format(*args, **kwargs)
+            if value.__name__ == "format_map":
+                args, kwargs = (), args[0]
+            traced = _format(SandboxedFormatter(self), pattern, args, kwargs)
+            return traced if traced is not None and traced == plain else plain
+
+        return traced_format
+
+
+def _format(
+    formatter: string.Formatter, pattern: Traced, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> str | None:
+    pieces: list[Any] = []
+    at = counter = 0
+    for text, field, spec, conversion in formatter.parse(pattern):
+        if "{" in text or "}" in text or (spec and "{" in spec):
+            return None  # doubled braces and nested fields: not worth following
+        pieces.append(pattern[at : at + len(text)])
+        at += len(text)
+        if field is None:
+            continue
+        at = pattern.find("}", at) + 1
+        if field == "" or field[0] in ".[":
+            field, counter = f"{counter}{field}", counter + 1
+        value, _ = formatter.get_field(field, args, kwargs)
+        value = formatter.convert_field(value, conversion) if conversion and conversion != "s" else value
+        pieces.append(format(value, spec) if spec else value)
+    return concat(pieces)
+
+
+def _as_traced(text: str) -> Traced:
+    return text if isinstance(text, Traced) else trace(text, runs_of(text))
+
+
+@jinja2.pass_eval_context
+def _join(
+    eval_ctx: jinja2.nodes.EvalContext, value: Iterable[Any], d: str = "", attribute: str | int | None = None
+) -> str:
+    if attribute is not None:
+        value = map(jinja2.filters.make_attrgetter(eval_ctx.environment, attribute), value)
+    separator = literal("") if d == "" else _as_traced(str(d))
+    return separator.join(map(str, value))
+
+
+def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    plain = jinja2.filters.do_indent(s, width, first, blank)
+    if isinstance(s, Markup) or not isinstance(s, str):
+        return plain
+    indention = width if isinstance(width, str) else literal(" " * width)
+    lines = _as_traced(s + literal("\n")).splitlines()
+    pieces: list[str] = []
+    for i, line in enumerate(lines):
+        if i:
+            pieces.append(literal("\n"))
+        if first if i == 0 else line or blank:
+            pieces.append(indention)
+        pieces.append(line)
+    traced = concat(pieces)
+    return traced if traced == plain else plain
+
+
+def _safe(value: Any) -> Markup:
+    marked = _TracedMarkup(value)
+    if isinstance(value, Traced):
+        marked._runs = value._runs
+    return marked
+
+
+def _title(s: Any) -> str:
+    plain = jinja2.filters.do_title(s)
+    text = str(s)
+    return trace(plain, text._runs) if isinstance(text, Traced) and len(plain) == len(text) else plain
