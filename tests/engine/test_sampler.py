@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenline.engine.request import Request, SamplingParams
-from tokenline.engine.sampler import NUCLEUS_GUESS, NotFinite, choose, sample
+from tokenline.engine.sampler import NUCLEUS_GUESS, Sampled, SamplingError, choose, sample
 from tokenline.engine.sequence import Sequence
 
 
@@ -22,7 +22,7 @@ def sequence(prompt=(1, 2), generated=(), choice=0, **params) -> Sequence:
 
 def draw(logits, **params) -> int:
     (result,) = sample(torch.tensor([logits], dtype=torch.float32), [sequence(**params)])
-    assert not isinstance(result, NotFinite)
+    assert not isinstance(result, SamplingError)
     return result.token_id
 
 
@@ -134,7 +134,7 @@ def test_stop_ids_wait_for_min_tokens():
 
 def test_logprobs_are_the_models_own():
     (result,) = sample(torch.tensor(LOGITS[None]), [sequence(temperature=0.0, logprobs=2, logit_bias={3: 100.0})])
-    assert not isinstance(result, NotFinite)
+    assert not isinstance(result, SamplingError)
     assert result.token_id == 3
     assert result.logprob is not None
     assert result.logprob.logprob == pytest.approx(np.log(0.05))
@@ -146,6 +146,46 @@ def test_logprobs_are_the_models_own():
 def test_a_broken_row_is_named_and_the_others_are_drawn(broken):
     rows = torch.tensor([[1.0, broken, 0.0], [0.0, 3.0, 1.0]])
     bad, good = sample(rows, [sequence(temperature=0.0), sequence(temperature=0.0)])
-    assert isinstance(bad, NotFinite)
-    assert not isinstance(good, NotFinite)
+    assert isinstance(bad, SamplingError)
+    assert not isinstance(good, SamplingError)
     assert good.token_id == 1
+
+
+class OnlyOdd:
+    """Allows odd ids, and writes down what came."""
+
+    def __init__(self):
+        self.accepted: list[int] = []
+
+    def mask(self) -> np.ndarray:
+        return np.full(2, 0xAAAAAAAA, np.uint32).view(np.int32)
+
+    def accept(self, token_id: int) -> None:
+        self.accepted.append(token_id)
+
+
+def test_a_constraint_decides_what_can_be_drawn_and_hears_of_it():
+    made = Sequence(
+        Request("r", np.asarray([1], np.int32), SamplingParams(max_tokens=9, temperature=0), make_constraint=OnlyOdd),
+        0,
+        0.0,
+        20,
+    )
+    (result,) = sample(torch.tensor([[5.0, 1.0, 4.0, 2.0]]), [made])
+    assert isinstance(result, Sampled)
+    assert result.token_id == 3
+    made.append(3)
+    assert isinstance(made.constraint, OnlyOdd)
+    assert made.constraint.accepted == [3]
+
+
+def test_a_constraint_that_allows_nothing_is_that_rows_error_alone():
+    class Nothing(OnlyOdd):
+        def mask(self) -> np.ndarray:
+            return np.zeros(2, np.int32)
+
+    request = Request("r", np.asarray([1], np.int32), SamplingParams(max_tokens=9), make_constraint=Nothing)
+    rows = torch.tensor([[5.0, 1.0], [0.0, 3.0]])
+    bad, good = sample(rows, [Sequence(request, 0, 0.0, 20), sequence(temperature=0.0)])
+    assert isinstance(bad, SamplingError)
+    assert isinstance(good, Sampled)

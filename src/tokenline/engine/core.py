@@ -13,7 +13,7 @@ from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefix_cache import PrefixCache
 from tokenline.engine.request import CacheUse, FinishReason, Request, Step
-from tokenline.engine.sampler import NotFinite, sample
+from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import Batch, BatchSequence, Model
@@ -115,7 +115,7 @@ class EngineCore:
         for chunk, result in zip(sampling, sampled, strict=True):
             if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue
-            if isinstance(result, NotFinite):
+            if isinstance(result, SamplingError):
                 outcomes += self._fail(chunk.sequence.request, str(result))
                 continue
             outcomes.append(self._advance(chunk.sequence, *result))

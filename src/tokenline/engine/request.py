@@ -4,10 +4,10 @@ The server makes a `Request`; the engine answers with a stream of `Step`s and, o
 ends, a `CacheUse`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -49,6 +49,18 @@ class SamplingParams:
     min_tokens: int = 0  # stop ids cannot be sampled before this many new ids
 
 
+class Constraint(Protocol):
+    """What may come next in one answer, e.g. by a grammar. One object a choice, used by the engine thread only."""
+
+    def mask(self) -> np.ndarray:
+        """int32 [ceil(vocab / 32)]: bit i of word w is set if id 32 * w + i may come next. Not kept by the engine."""
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """The id has been sampled."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """One line of ids to continue, `n` times."""
@@ -58,6 +70,7 @@ class Request:
     params: SamplingParams
     namespace: Namespace = field(default_factory=Namespace)
     n: int = 1  # choices; they share one prefill
+    make_constraint: Callable[[], Constraint] | None = None  # called once a choice, cheap
 
 
 class TokenLogprob(NamedTuple):

@@ -76,6 +76,13 @@ def adjust(logits: np.ndarray, sequence: Sequence) -> np.ndarray:
         stop_ids = [token_id for token_id in params.stop_ids if token_id < vocab]
         if len(stop_ids) < vocab:
             logits[stop_ids] = -np.inf
+    if sequence.constraint is not None:
+        bits = np.unpackbits(sequence.constraint.mask().view(np.uint8), bitorder="little")
+        allowed = np.zeros(vocab, bool)
+        allowed[: len(bits)] = bits[:vocab]
+        logits[~allowed] = -np.inf
+        if not np.isfinite(logits.max()):
+            raise SamplingError("the constraint allows no token")
     return logits
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tokenline.engine.eviction_log import Evicted
-from tokenline.engine.request import FinishReason, Namespace, Request, SamplingParams
+from tokenline.engine.request import Constraint, FinishReason, Namespace, Request, SamplingParams
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +22,7 @@ class Sequence:
     blocks: list[int] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
     random: np.random.Generator = field(init=False)
+    constraint: Constraint | None = field(init=False)
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens found in the cache at the first admission; never changed after (invariant 1)
     evicted: Evicted | None = None  # what more of the prompt was held once
@@ -30,6 +31,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         prompt = self.request.prompt_ids
+        self.constraint = self.request.make_constraint() if self.request.make_constraint else None
         self.ids = np.empty(self.capacity, np.int32)
         self.ids[: len(prompt)] = prompt
         self.length = len(prompt)
@@ -81,3 +83,5 @@ class Sequence:
             self.finish_reason = FinishReason.STOP
         elif self.num_generated >= self.params.max_tokens:
             self.finish_reason = FinishReason.LENGTH
+        elif self.constraint is not None:
+            self.constraint.accept(token_id)
