@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from tokenline.models.progress import Progress
 
@@ -53,15 +54,30 @@ def progress_bars() -> Iterator[Progress]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with RichProgress(*columns, console=console) as bars:
+    with _Bars(*columns, console=console) as bars:
         tasks: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int | None, /) -> None:
             if what not in tasks:
+                for task in [task for task in bars.tasks if task.total is None]:
+                    bars.remove_task(task.id)  # what could not say how far it is has now ended
                 tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
+            elif tasks[what] in bars.task_ids:
+                bars.update(tasks[what], completed=done, total=total)
 
         yield report
+        for task in [task for task in bars.tasks if task.total is None]:
+            bars.remove_task(task.id)
+
+
+class _Bars(RichProgress):
+    """Bars for pieces of work of known size; a line of text for the others, for a bar would say nothing."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield self.make_tasks_table([task for task in self.tasks if task.total is not None])
+        for task in self.tasks:
+            if task.total is None:
+                yield Text(f"{task.description} …", style="dim")
 
 
 def _progress_lines(console: Console) -> Progress:

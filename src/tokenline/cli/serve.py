@@ -1,7 +1,7 @@
 """`tokenline serve [MODEL]`: compose the rooms into a server and run it until it is told to stop.
 
 Knows every room's constructor and nothing of what they do. What a user can get wrong ends as one line (`main`), and as
-early as it can be known: the port is taken before anything is fetched, the template is compiled before weights load.
+early as it can be known: names before PyTorch is imported, the port and the template before weights are loaded.
 """
 
 import json
@@ -91,10 +91,12 @@ def serve(
     names = _checked_names(served_model_name or [])
 
     with progress_bars() as progress:
+        from tokenline.models.fetch import resolve_model
+
+        path = resolve_model(model, progress=progress)
         progress(IMPORTING, 0, None)
         from tokenline.engine.engine import Engine
         from tokenline.engine.settings import EngineSettings
-        from tokenline.models.fetch import resolve_model
         from tokenline.models.load import load_model, pick_dtype
         from tokenline.render.renderer import Renderer
         from tokenline.server.app import create_app
@@ -105,7 +107,6 @@ def serve(
             listener = bind(host, port)
         except ServerError as error:
             raise CommandError(str(error)) from error
-        path = resolve_model(model, progress=progress)
         renderer = Renderer.from_model(path, chat_template=template)
         loading = f"loading {path.name}"
         loaded = load_model(

@@ -1,0 +1,91 @@
+"""Running `tokenline` as a user does: in a process of its own, with pipes or with a terminal."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+TOKENLINE = [sys.executable, "-m", "tokenline.cli.main"]
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x01\x02\r]")
+
+
+def run(*args: object, stdin: str = "", env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """`tokenline ARGS` with pipes."""
+    environment = {key: value for key, value in os.environ.items() if key != "TOKENLINE_API_KEY"} | dict(env or {})
+    command = [*TOKENLINE, *map(str, args)]
+    return subprocess.run(command, input=stdin, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """It failed as a command should: exit code 2, one line on stderr that has the parts, nothing on stdout."""
+    assert (done.returncode, done.stdout) == (2, ""), done
+    last = done.stderr.splitlines()[-1] if done.stderr else ""
+    assert last.startswith("tokenline: "), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("tokenline: ") == 1
+    for part in parts:
+        assert part in last
+
+
+@dataclass
+class OnTerminal:
+    """`tokenline ARGS` with a terminal of its own, which can be typed at and read from."""
+
+    args: Sequence[str]
+    env: dict[str, str] = field(default_factory=dict)
+    seen: str = ""  # all that was read, without colours
+
+    def __enter__(self) -> "OnTerminal":
+        pid, self._terminal = pty.fork()
+        if pid == 0:
+            try:
+                os.execvpe(TOKENLINE[0], [*TOKENLINE, *self.args], os.environ | {"TERM": "xterm"} | self.env)
+            finally:
+                os._exit(127)
+        self.pid = pid
+        return self
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def read_until(self, text: str, seconds: float = 60) -> str:
+        """What comes up to and including `text`."""
+        start = len(self.seen)
+        deadline = time.monotonic() + seconds
+        while text not in self.seen[start:]:
+            assert time.monotonic() < deadline, f"{text!r} did not come; what came: {self.seen[start:]!r}"
+            ready, _, _ = select.select([self._terminal], [], [], 0.1)
+            if ready:
+                try:
+                    data = os.read(self._terminal, 65536)
+                except OSError:  # the other end is closed
+                    data = b""
+                assert data, f"ended before {text!r} came; what came: {self.seen[start:]!r}"
+                self.seen += ESCAPES.sub("", data.decode(errors="replace"))
+        return self.seen[start:]
+
+    def wait(self, seconds: float = 30) -> int:
+        """The exit code."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([self._terminal], [], [], 0.05)
+            if ready:
+                with contextlib.suppress(OSError):
+                    self.seen += ESCAPES.sub("", os.read(self._terminal, 65536).decode(errors="replace"))
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.pid = 0
+                return os.waitstatus_to_exitcode(status)
+        raise AssertionError(f"still running; the last that came: {self.seen[-500:]!r}")
+
+    def __exit__(self, *_: object) -> None:
+        if self.pid:
+            os.kill(self.pid, 9)
+            os.waitpid(self.pid, 0)
+        os.close(self._terminal)

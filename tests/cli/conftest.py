@@ -1,0 +1,45 @@
+"""One real server for the tests of this folder: `tokenline serve` with the default model and an API key."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import TOKENLINE
+
+API_KEY = "key-of-the-tests"
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    url: str
+    model: str
+    api_key: str
+    banner: str  # what it printed when it was ready
+
+
+@pytest.fixture(scope="session")
+def server(smollm2: Path) -> Iterator[RunningServer]:
+    options = ["--port", "0", "--kv-cache-memory", "128MiB", "--max-model-len", "1024"]
+    process = subprocess.Popen(
+        [*TOKENLINE, "serve", *options],
+        env=os.environ | {"TOKENLINE_API_KEY": API_KEY},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("Ctrl-C"):
+            break
+    banner = "".join(lines)
+    url = next(line.split()[1] for line in lines if line.strip().startswith("address"))
+    body = json.loads(banner.split("-d '")[1].split("'")[0])
+    yield RunningServer(url, body["model"], API_KEY, banner)
+    process.terminate()
+    assert process.wait(30) == 0, "SIGTERM is how a server is told to stop, and not a failure"

@@ -1,0 +1,162 @@
+"""`tokenline serve` with the real default model: what it prints works, and what is wrong is said in one line."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.command import OnTerminal, assert_one_line, run
+from tests.cli.conftest import RunningServer
+from tokenline.cli.serve import client_snippet, curl_line, name_of, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("1073741824", 1 << 30),
+        ("512M", 512 << 20),
+        ("4GiB", 4 << 30),
+        ("4gib", 4 << 30),
+        ("4G", 4 << 30),
+        ("4GB", 4_000_000_000),
+        ("1.5k", 1536),
+        (" 2 TiB ", 2 << 40),
+        ("100B", 100),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "G", "0", "-1", "1.5.2G", "4Q", "4 G iB", "nan", "inf", "1e9", "٤G", "9" * 400])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_size(text)
+
+
+def test_names() -> None:
+    assert name_of(None, Path("/cache/SmolLM2-135M-Instruct.Q4_1.gguf")) == "SmolLM2-135M-Instruct"
+    assert name_of("/x/tiny.Q8_0.gguf", Path("/x/tiny.Q8_0.gguf")) == "tiny.Q8_0"
+    assert name_of("/x/my-model/", Path("/x/my-model")) == "my-model"
+    assert name_of("org/model", Path("/hub/snapshots/0123")) == "org/model"
+    assert name_of(".", Path(".")) == Path.cwd().name
+
+
+@given(model=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1))
+def test_the_printed_commands_can_be_pasted_whatever_the_model_is_called(model: str) -> None:
+    words = shlex.split(curl_line("http://127.0.0.1:8000", model, needs_key=False).replace("\\\n", ""))
+    assert words[:2] == ["curl", "http://127.0.0.1:8000/v1/chat/completions"]
+    assert json.loads(words[words.index("-d") + 1])["model"] == model
+    snippet = client_snippet("http://127.0.0.1:8000", model, needs_key=False)
+    compile(snippet, "snippet", "exec")
+    assert json.dumps(model) in snippet
+
+
+# --- a real server ---------------------------------------------------------------------------------------------------
+
+
+def test_the_banner_says_what_runs(server: RunningServer) -> None:
+    facts = dict(line.strip().split(None, 1) for line in server.banner.splitlines() if line.startswith("  "))
+    assert facts["model"].startswith("SmolLM2-135M-Instruct  (llama, 30 layers, ")
+    assert facts["device"].startswith(("cpu, ", "cuda, ", "mps, "))
+    tokens = int(facts["KV"].removeprefix("cache").split()[0].replace(",", ""))
+    assert tokens * 90 * 64 * 2 <= 128 << 20 < (tokens + 64) * 90 * 64 * 2 * 4, "bounded by --kv-cache-memory"
+    assert "at most 1,024 a conversation" in facts["KV"]
+    assert httpx.get(f"{facts['address']}/health").status_code == 200
+
+
+def test_the_printed_curl_line_works(server: RunningServer) -> None:
+    command = server.banner[server.banner.index("curl ") :].split("\n\n")[0]
+    assert server.api_key not in server.banner, "a banner ends in log files and on screens"
+    shell = {**os.environ, "TOKENLINE_API_KEY": server.api_key}
+    done = subprocess.run(["sh", "-c", command], env=shell, capture_output=True, text=True, timeout=60)
+    answer = json.loads(done.stdout)
+    assert answer["choices"][0]["message"]["content"]
+    wrong = subprocess.run(
+        ["sh", "-c", command], env={**shell, "TOKENLINE_API_KEY": "x"}, capture_output=True, text=True
+    )
+    assert json.loads(wrong.stdout)["error"]["code"] == "invalid_api_key"
+
+
+def test_the_printed_client_snippet_works(server: RunningServer) -> None:
+    snippet = server.banner[server.banner.index("import os\n") :].split("\n\n")[0]
+    shell = {**os.environ, "TOKENLINE_API_KEY": server.api_key}
+    done = subprocess.run([sys.executable, "-c", snippet], env=shell, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()[-1].split()
+    assert words[1::2] == ["of", "cached"]
+    assert int(words[0]) < int(words[2])
+
+
+def test_a_port_that_is_taken_is_one_line(server: RunningServer) -> None:
+    port = server.url.rsplit(":", 1)[1]
+    assert_one_line(run("serve", "--port", port), f"cannot listen on 127.0.0.1:{port}", "--port")
+
+
+def test_an_address_that_is_not_of_this_machine_is_one_line() -> None:
+    assert_one_line(run("serve", "--host", "192.0.2.1"), "cannot listen on 192.0.2.1:8000")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--max-model-len", "1000000"], "--max-model-len 1000000"),
+        (["--kv-cache-memory", "100"], "not enough"),
+        (["--kv-cache-memory", "100TiB"], "--kv-cache-memory"),
+    ],
+)
+def test_limits_that_cannot_be_met_are_one_line(options: list[str], part: str) -> None:
+    assert_one_line(run("serve", "--port", "0", *options), part)
+
+
+def test_templates_and_keys_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    assert_one_line(run("serve", "--chat-template", template), "--chat-template", "No such file")
+    template.write_bytes(b"\xff")
+    assert_one_line(run("serve", "--chat-template", template), "not UTF-8")
+    assert_one_line(run("serve", "--api-key", ""), "--api-key")
+    assert_one_line(run("serve", "--served-model-name", " "), "--served-model-name")
+    template.write_text("{% for %}")
+    assert_one_line(run("serve", "--port", "0", "--chat-template", template), "template")
+
+
+def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(20))
+    assert_one_line(run("serve", "--port", "0", tmp_path / "broken.gguf"), "broken.gguf")
+    (tmp_path / "empty").mkdir()
+    assert_one_line(run("serve", "--port", "0", tmp_path / "empty"), "config.json")
+
+
+def test_on_a_terminal_it_shows_bars_and_ctrl_c_ends_it(smollm2: Path) -> None:
+    options = ["serve", "--port", "0", "--kv-cache-memory", "64M", "--max-model-len", "256"]
+    with OnTerminal([*options, "--served-model-name", "a", "--served-model-name", "b"]) as terminal:
+        shown = terminal.read_until("Ctrl-C stops it.")
+        assert "MB" in shown.split("tokenline is ready")[0], "a bar with the bytes loaded"
+        url = next(line.split()[1] for line in shown.splitlines() if line.strip().startswith("address"))
+        names = [model["id"] for model in httpx.get(f"{url}/v1/models").json()["data"]]
+        assert names == ["a", "b"]
+        terminal.type("\x03")
+        assert terminal.wait() == 0
+        assert "Traceback" not in terminal.seen
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+
+
+def test_interrupted_while_loading_it_ends_without_a_traceback(smollm2: Path) -> None:
+    with OnTerminal(["serve", "--port", "0"]) as terminal:
+        terminal.read_until("starting PyTorch")
+        os.kill(terminal.pid, signal.SIGINT)
+        assert terminal.wait() == 130
+        assert "Traceback" not in terminal.seen
