@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.parse.fake_tokens import Vocabulary, content, cut_at
-from tokenline.parse.delta import Delta
+from tokenline.parse.delta import Delta, join
 from tokenline.parse.stop import StopStrings
-from tokenline.parse.stream import OutputStream, join
+from tokenline.parse.stream import OutputStream
 
 TEXTS = st.text(st.sampled_from("ab漢😀 \n"), max_size=12)
 DATA = st.lists(st.one_of(TEXTS.map(str.encode), st.binary(max_size=3)), max_size=5).map(b"".join)

@@ -19,7 +19,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of the answer; usually only one of its parts is set."""
+    """A piece of the answer; only one of its parts is set, and at most one entry of `tool_calls`."""
 
     content: str = ""
     reasoning: str = ""
@@ -59,10 +59,48 @@ class OutputParser(Protocol):
         ...
 
     def finish(self, *, cut: bool) -> Sequence[Delta]:
-        """The text is complete (`cut`: ended by a length limit, not by the model); return what was held back."""
+        """The text is complete (`cut`: ended by a limit or a stop string, not by the model); return what was held."""
+        ...
+
+    @property
+    def complete_calls(self) -> Sequence[int]:
+        """Indexes of the tool calls that the model finished; their arguments are valid JSON. A call that was begun
+        in the deltas but is not listed here must not be executed, and is no part of the message.
+        """
         ...
 
     @property
     def has_tool_calls(self) -> bool:
         """Whether at least one complete tool call was seen: the finish reason is then "tool_calls"."""
         ...
+
+    @property
+    def in_reasoning(self) -> bool:
+        """Whether the text at this point is reasoning (for counting reasoning tokens)."""
+        ...
+
+
+def join(deltas: Sequence[Delta]) -> list[Delta]:
+    """Neighbouring pieces of the same part become one delta, so that one engine step sends few chunks."""
+    joined: list[Delta] = []
+    for delta in deltas:
+        if not delta:
+            continue
+        both = _both(joined[-1], delta) if joined else None
+        if both is None:
+            joined.append(delta)
+        else:
+            joined[-1] = both
+    return joined
+
+
+def _both(first: Delta, second: Delta) -> Delta | None:
+    """Two deltas as one, if they are pieces of the same part."""
+    if first.content and second.content:
+        return Delta(content=first.content + second.content)
+    if first.reasoning and second.reasoning:
+        return Delta(reasoning=first.reasoning + second.reasoning)
+    if first.tool_calls and second.tool_calls and first.tool_calls[0].index == second.tool_calls[0].index:
+        call, more = first.tool_calls[0], second.tool_calls[0]
+        return Delta(tool_calls=(ToolCallDelta(call.index, call.id, call.name, call.arguments + more.arguments),))
+    return None

@@ -9,7 +9,9 @@ class PlainParser:
     """Everything is content, at once."""
 
     control_tokens: frozenset[str] = frozenset()
+    complete_calls: Sequence[int] = ()
     has_tool_calls = False
+    in_reasoning = False
 
     def feed(self, text: str, *, control: bool = False) -> Sequence[Delta]:
         return (Delta(content=text),) if text else ()

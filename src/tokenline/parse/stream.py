@@ -5,8 +5,9 @@ Streaming and non-streaming answers go through the same object; a non-streaming 
 
 from collections.abc import Sequence, Set
 
-from tokenline.parse.delta import Delta, OutputParser, TokenBytes
+from tokenline.parse.delta import Delta, OutputParser, TokenBytes, join
 from tokenline.parse.detokenize import Detokenizer
+from tokenline.parse.message import Message, assemble
 from tokenline.parse.plain import PlainParser
 from tokenline.parse.stop import StopStrings
 
@@ -36,6 +37,7 @@ class OutputStream:
         self._decoded = 0  # characters, before stop strings
         self._cut = False
         self.ended = False  # an end id has come
+        self.reasoning_tokens = 0  # ids of reasoning, its markers included
         self.token_offsets: list[int] = []  # per counted id: the character of the text at which it was added
 
     @property
@@ -60,6 +62,10 @@ class OutputStream:
             return "length"
         return "tool_calls" if self._parser.has_tool_calls else "stop"
 
+    def message(self, deltas: Sequence[Delta]) -> Message:
+        """The whole answer, after `finish`, of all deltas that `feed` and `finish` have returned."""
+        return assemble(deltas, self._parser.complete_calls)
+
     def feed(self, ids: Sequence[int]) -> list[Delta]:
         """Take the next ids; return what is certain by now. Ids after the end of the answer are ignored."""
         deltas: list[Delta] = []
@@ -67,6 +73,7 @@ class OutputStream:
             if self.ended or self.stopped:
                 break
             self.token_offsets.append(self._decoded)
+            in_reasoning = self._parser.in_reasoning
             if token_id in self._end_ids:
                 self.ended = True
                 break
@@ -78,36 +85,21 @@ class OutputStream:
                     deltas.extend(self._parser.feed(piece.text, control=True))
                 else:
                     deltas.extend(self._parse(self._stop.feed(piece.text)))
+            self.reasoning_tokens += in_reasoning or self._parser.in_reasoning
         return join(deltas)
 
     def finish(self, cut: bool) -> list[Delta]:
-        """No more ids will come; `cut`: because of a length limit. Returns what was held back."""
+        """No more ids will come; `cut`: not because the model ended its turn (a length limit, an abort). Returns what
+        was held back.
+        """
         deltas: list[Delta] = []
         self._cut = cut and not (self.ended or self.stopped)
         if not self.stopped:
             deltas.extend(self._parse(self._stop.feed(self._detokenizer.finish())))
         if not self.stopped:
             deltas.extend(self._parse(self._stop.finish()))
-        deltas.extend(self._parser.finish(cut=self._cut))
+        deltas.extend(self._parser.finish(cut=self._cut or self.stopped))
         return join(deltas)
 
     def _parse(self, text: str) -> Sequence[Delta]:
         return self._parser.feed(text) if text else ()
-
-
-def join(deltas: Sequence[Delta]) -> list[Delta]:
-    """Neighbouring pieces of the same part become one delta, so that one engine step sends few chunks."""
-    joined: list[Delta] = []
-    for delta in deltas:
-        if not delta:
-            continue
-        last = joined[-1] if joined else None
-        if last is not None and not (last.tool_calls or delta.tool_calls):
-            if not (last.reasoning or delta.reasoning):
-                joined[-1] = Delta(content=last.content + delta.content)
-                continue
-            if not (last.content or delta.content):
-                joined[-1] = Delta(reasoning=last.reasoning + delta.reasoning)
-                continue
-        joined.append(delta)
-    return joined

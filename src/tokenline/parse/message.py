@@ -1,0 +1,40 @@
+"""The whole answer from its deltas: what a non-streaming response, or a client that adds up the stream, has."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tokenline.parse.delta import Delta
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str  # JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The parts of an assistant's message."""
+
+    content: str | None  # None if there is none, but reasoning or a tool call
+    reasoning: str | None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+def assemble(deltas: Iterable[Delta], complete_calls: Sequence[int]) -> Message:
+    """Join all deltas of an answer. Calls that the model did not finish are left out."""
+    content: list[str] = []
+    reasoning: list[str] = []
+    heads: dict[int, tuple[str, str]] = {}
+    arguments: dict[int, list[str]] = {}
+    for delta in deltas:
+        content.append(delta.content)
+        reasoning.append(delta.reasoning)
+        for call in delta.tool_calls:
+            if call.id is not None and call.name is not None:
+                heads[call.index] = (call.id, call.name)
+            arguments.setdefault(call.index, []).append(call.arguments)
+    calls = tuple(ToolCall(*heads[index], "".join(arguments[index])) for index in complete_calls)
+    text, thoughts = "".join(content), "".join(reasoning)
+    return Message(text if text or not (thoughts or calls) else None, thoughts or None, calls)

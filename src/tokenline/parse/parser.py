@@ -1,0 +1,74 @@
+"""The parser of an answer: runs a reader (see source.py) over the pieces of text as they come."""
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Protocol
+
+from tokenline.parse.delta import Delta
+from tokenline.parse.sink import Sink, new_call_id
+from tokenline.parse.source import Reading, Source
+
+
+class Reader(Protocol):
+    """A format of answers, or of a part of them."""
+
+    @property
+    def markers(self) -> Iterable[str]:
+        """All markers of the format; those that are control tokens reach the reader only if they are named here."""
+        ...
+
+    def read(self, source: Source, sink: Sink) -> Reading[None]:
+        """Read the format from the source and put what it means into the sink."""
+        ...
+
+
+class Parser:
+    """An OutputParser made of readers, one after another; the last one reads to the end of the text."""
+
+    def __init__(
+        self,
+        *readers: Reader,
+        control_tokens: Set[str] | None = None,
+        dropped: Iterable[str] = (),
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        """`control_tokens`: those of the vocabulary. Markers among them count only where the model wrote the token
+        itself; without them (None, a raw text) every marker is found in the text.
+        """
+        dropped = tuple(dropped)
+        markers = frozenset(dropped).union(*(reader.markers for reader in readers))
+        self.control_tokens = markers if control_tokens is None else markers & control_tokens
+        self._source = Source(frozenset() if control_tokens is None else self.control_tokens, dropped)
+        self._sink = Sink(new_id)
+        self._reading = self._read(readers)
+        self._advance()
+
+    def _read(self, readers: Sequence[Reader]) -> Reading[None]:
+        for reader in readers:
+            yield from reader.read(self._source, self._sink)
+        yield from self._source.rest(self._sink.content)
+
+    def _advance(self) -> None:
+        next(self._reading, None)
+
+    def feed(self, text: str, *, control: bool = False) -> Sequence[Delta]:
+        self._source.push(text, control=control)
+        self._advance()
+        return self._sink.take()
+
+    def finish(self, *, cut: bool) -> Sequence[Delta]:
+        self._source.end(cut=cut)
+        self._advance()
+        self._sink.finish()
+        return self._sink.take()
+
+    @property
+    def complete_calls(self) -> Sequence[int]:
+        return tuple(self._sink.complete_calls)
+
+    @property
+    def has_tool_calls(self) -> bool:
+        return bool(self._sink.complete_calls)
+
+    @property
+    def in_reasoning(self) -> bool:
+        return self._sink.in_reasoning

@@ -1,0 +1,197 @@
+"""All parsers by name, and which of them a chat template asks for. Names follow vLLM's where it has the parser."""
+
+import re
+import secrets
+import string
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any
+
+from tokenline.parse import reasoning
+from tokenline.parse.delta import OutputParser
+from tokenline.parse.harmony import HarmonyReader
+from tokenline.parse.parser import Parser, Reader
+from tokenline.parse.reasoning import ReasoningFormat, ReasoningReader
+from tokenline.parse.sink import new_call_id
+from tokenline.parse.tools import xml_calls
+from tokenline.parse.tools.forced import NamedCall, RequiredCalls
+from tokenline.parse.tools.json_calls import HERMES, JsonCalls, JsonFormat
+from tokenline.parse.tools.llama3 import Llama3Calls
+from tokenline.parse.tools.named_calls import DeepSeekCalls, FunctionTagCalls, KimiCalls, MistralCalls
+from tokenline.parse.tools.pythonic import PythonicCalls, PythonicFormat
+from tokenline.parse.tools.schema import ToolSchemas
+from tokenline.parse.tools.xml_calls import XmlCalls, XmlFormat
+
+Tools = Sequence[Mapping[str, Any]]
+HARMONY_TOOLS, HARMONY_REASONING = "openai", "openai_gptoss"
+
+
+def _json(*begin: str, end: str | None = None) -> Callable[[ToolSchemas], Reader]:
+    return lambda _: JsonCalls(JsonFormat(begin, end))
+
+
+def _xml(form: XmlFormat) -> Callable[[ToolSchemas], Reader]:
+    return lambda schemas: XmlCalls(form, schemas)
+
+
+def _pythonic(begin: str | None = None, end: str | None = None) -> Callable[[ToolSchemas], Reader]:
+    return lambda schemas: PythonicCalls(PythonicFormat(begin, end), schemas)
+
+
+_TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
+    {
+        "hermes": lambda _: JsonCalls(HERMES),
+        "qwen3_coder": _xml(xml_calls.QWEN3_CODER),
+        "qwen3_xml": _xml(xml_calls.QWEN3_CODER),
+        "seed_oss": _xml(xml_calls.SEED_OSS),
+        "minimax_m2": _xml(xml_calls.MINIMAX_M2),
+        "glm45": _xml(xml_calls.GLM45),
+        "glm47": _xml(xml_calls.GLM45),
+        "deepseek_v3": lambda _: DeepSeekCalls(),
+        "deepseek_v31": lambda _: DeepSeekCalls(),
+        "deepseek_v32": _xml(xml_calls.DEEPSEEK_V32),
+        "kimi_k2": lambda _: KimiCalls(),
+        "mistral": lambda _: MistralCalls(),
+        "llama3_json": Llama3Calls,
+        "llama4_json": Llama3Calls,
+        "pythonic": _pythonic(),
+        "llama4_pythonic": _pythonic("<|python_start|>", "<|python_end|>"),
+        "lfm2": _pythonic("<|tool_call_start|>", "<|tool_call_end|>"),
+        "olmo3": _pythonic("<function_calls>", "</function_calls>"),
+        "granite": _json("<|tool_call|>", "<tool_call>", end="</tool_call>"),
+        "granite-20b-fc": _json("<function_call>"),
+        "phi4_mini_json": _json("functools", "<|tool_call|>", end="<|/tool_call|>"),
+        "jamba": _json("<tool_calls>", end="</tool_calls>"),
+        "hunyuan_a13b": _json("<tool_calls>", end="</tool_calls>"),
+        "minimax": _json("<tool_calls>", end="</tool_calls>"),
+        "longcat": _json("<longcat_tool_call>", end="</longcat_tool_call>"),
+        "gigachat3": _json("function call<|role_sep|>", "<|function_call|>"),
+        "nemotron_v2": _json("<TOOLCALL>", end="</TOOLCALL>"),
+        "cohere": _json("<|START_ACTION|>", end="<|END_ACTION|>"),
+        "functionary_v3_1": lambda _: FunctionTagCalls(),
+    }
+)
+
+_REASONING: Mapping[str, ReasoningFormat] = MappingProxyType(
+    {
+        "deepseek_r1": reasoning.THINK_OPENED,
+        "deepseek_v3": reasoning.THINK,
+        "qwen3": reasoning.THINK,
+        "glm45": reasoning.THINK,
+        "kimi_k2": reasoning.THINK,
+        "minimax_m2": reasoning.THINK_OPENED,
+        "mistral": reasoning.MISTRAL,
+        "seed_oss": reasoning.SEED_OSS,
+        "granite": reasoning.GRANITE,
+        "hunyuan_a13b": reasoning.HUNYUAN,
+        "gemma4": reasoning.GEMMA4,
+        "cohere": reasoning.COHERE,
+    }
+)
+
+
+def tool_parsers() -> list[str]:
+    """The names that `make_parser` takes as `tool_parser`."""
+    return sorted([*_TOOLS, HARMONY_TOOLS])
+
+
+def reasoning_parsers() -> list[str]:
+    """The names that `make_parser` takes as `reasoning_parser`."""
+    return sorted([*_REASONING, HARMONY_REASONING])
+
+
+def make_parser(
+    tool_parser: str | None,
+    reasoning_parser: str | None,
+    *,
+    tools: Tools | None = None,
+    prompt_end: str = "",
+    control_tokens: Set[str] | None = None,
+    forced: str | None = None,
+) -> OutputParser:
+    """A parser for one answer. Raises ValueError for a name that is not known.
+
+    tools: the request's tools in OpenAI's form; some formats need their schemas to know types.
+    prompt_end: the rendered prompt, or its last characters: whether reasoning was opened there, and harmony's header.
+    control_tokens: texts of the vocabulary's control tokens; None for a raw text (see Parser).
+    forced: the answer, after reasoning, is JSON without markers because constrained decoding has made it so: of the
+        named function's arguments, or with "" a list of calls ("required").
+    """
+    if tool_parser is not None and tool_parser not in tool_parsers():
+        raise ValueError(f"unknown tool parser {tool_parser!r}; there are: {', '.join(tool_parsers())}")
+    if reasoning_parser is not None and reasoning_parser not in reasoning_parsers():
+        raise ValueError(f"unknown reasoning parser {reasoning_parser!r}; there are: {', '.join(reasoning_parsers())}")
+
+    readers: list[Reader] = []
+    dropped: tuple[str, ...] = ()
+    harmony = tool_parser == HARMONY_TOOLS or reasoning_parser == HARMONY_REASONING
+    if reasoning_parser is not None and reasoning_parser != HARMONY_REASONING:
+        form = _REASONING[reasoning_parser]
+        readers.append(ReasoningReader(form, prompt_end))
+        dropped = form.dropped
+    if forced is not None:
+        readers.append(NamedCall(forced) if forced else RequiredCalls())
+    elif harmony:
+        readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None))
+    elif tool_parser is not None:
+        readers.append(_TOOLS[tool_parser](ToolSchemas(tools)))
+    new_id = _mistral_id if tool_parser == "mistral" else new_call_id
+    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id)
+
+
+def _mistral_id() -> str:
+    """Mistral's templates refuse any other form."""
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+
+
+# What a template must contain, in the order in which it is looked for: a template often names more than one format.
+_TOOL_SIGNS: tuple[tuple[str, str], ...] = (
+    (r"<\|channel\|>(?s:.*)<\|call\|>|<\|call\|>(?s:.*)<\|channel\|>", HARMONY_TOOLS),
+    (r"｜DSML｜", "deepseek_v32"),
+    (r"<｜tool▁calls▁begin｜>(?s:.*)```json", "deepseek_v3"),
+    (r"<｜tool▁calls▁begin｜>", "deepseek_v31"),
+    (r"<\|tool_calls_section_begin\|>", "kimi_k2"),
+    (r"\[TOOL_CALLS\]", "mistral"),
+    (r"<minimax:tool_call>", "minimax_m2"),
+    (r"<seed:tool_call>", "seed_oss"),
+    (r"<arg_key>", "glm45"),
+    (r"<function=(?s:.*)<parameter=", "qwen3_coder"),
+    (r"<TOOLCALL>", "nemotron_v2"),
+    (r"<longcat_tool_call>", "longcat"),
+    (r"<\|START_ACTION\|>", "cohere"),
+    (r"<\|tool_call_start\|>|<\|tool_list_start\|>", "lfm2"),
+    (r"<\|python_start\|>", "llama4_pythonic"),
+    (r"functools\[", "phi4_mini_json"),
+    (r"function call<\|role_sep\|>|<\|function_call\|>", "gigachat3"),
+    (r"<\|tool_call\|>", "granite"),
+    (r"<tool_calls>", "jamba"),
+    (r"<function_calls>", "olmo3"),
+    (r"<tool_call>", "hermes"),
+    (r"start_tag => `<function`|<function=", "functionary_v3_1"),
+    (r'<\|python_tag\|>|"parameters": dictionary of argument name', "llama3_json"),
+)
+
+_REASONING_SIGNS: tuple[tuple[str, str], ...] = (
+    (r"<\|channel\|>(?s:.*)analysis|analysis(?s:.*)<\|channel\|>", HARMONY_REASONING),
+    (r"\[THINK\]", "mistral"),
+    (r"<seed:think>", "seed_oss"),
+    (r"<\|START_THINKING\|>", "cohere"),
+    (r"<\|channel>thought", "gemma4"),
+    (r"write your response between <response>|Here is my thought process:", "granite"),
+    (r"<minimax:tool_call>", "minimax_m2"),
+    (r"<arg_key>(?s:.*)<think>|<think>(?s:.*)<arg_key>", "glm45"),
+    (r"<\|tool_calls_section_begin\|>(?s:.*)<think>", "kimi_k2"),
+    (r"<think>(?s:.*)<answer>", "hunyuan_a13b"),
+    (r"<｜Assistant｜>(?s:.*)(enable_thinking|thinking is defined)|｜DSML｜", "deepseek_v3"),
+    (r"<｜Assistant｜>(?s:.*)think>", "deepseek_r1"),
+    (r"</?think>", "qwen3"),
+)
+
+
+def detect(template_text: str) -> tuple[str | None, str | None]:
+    """The names of the tool parser and of the reasoning parser that fit a chat template; None where it has none."""
+    return _first(_TOOL_SIGNS, template_text), _first(_REASONING_SIGNS, template_text)
+
+
+def _first(signs: Sequence[tuple[str, str]], text: str) -> str | None:
+    return next((name for pattern, name in signs if re.search(pattern, text)), None)

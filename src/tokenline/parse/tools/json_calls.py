@@ -1,0 +1,166 @@
+"""Calls as JSON objects between markers: `<tool_call>{"name": .., "arguments": {..}}</tool_call>` and its relatives.
+
+One reader for all of them; what differs is a `JsonFormat`. Between the markers stands one object, several, or a list;
+the keys come in any order, and the arguments may be called `parameters`, or be JSON text in a string. A missing end
+marker, as where the model's turn ends instead, and stray closing brackets behind a call do no harm.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tokenline.parse.blocks import give_back, read_content
+from tokenline.parse.json_text import copy_value, escaped, ignore, read_members, read_string, whole_value
+from tokenline.parse.sink import Sink
+from tokenline.parse.source import Reading, Source, Write
+
+NAME_KEYS = ("name", "tool_name")
+ARGUMENT_KEYS = ("arguments", "parameters")
+OTHER_KEYS = ("type", "id", "tool_call_id", "function")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat:
+    begin: tuple[str, ...]
+    end: str | None = None
+
+
+HERMES = JsonFormat(("<tool_call>",), "</tool_call>")
+
+
+class JsonCalls:
+    """Reader of content with marked JSON calls in it."""
+
+    def __init__(self, form: JsonFormat) -> None:
+        self._form = form
+        self.markers = (*form.begin, *((form.end,) if form.end else ()))
+
+    def read(self, source: Source, sink: Sink) -> Reading[None]:
+        while (yield from read_content(source, sink, *self._form.begin)) is not None:
+            if not (yield from read_calls(source, sink)):
+                give_back(source, sink)
+                continue
+            ends = ("}", "]") if self._form.end is None else ("}", "]", self._form.end)
+            while (yield from source.follows(*ends, after_space=True)) in ("}", "]"):
+                pass
+
+
+def read_calls(source: Source, sink: Sink, separators: tuple[str, ...] = ()) -> Reading[bool]:
+    """One call, several (with one of `separators` between them, or none), or a list of calls. False if there is none,
+    or the last is broken; what is recorded then begins with the broken one.
+    """
+    if (yield from source.follows("[", after_space=True)):
+        after = (",", "]")
+    else:
+        after = separators
+    calls = 0
+    while (yield from source.follows("{", after_space=True, consume=False)):
+        if calls:
+            source.record("")
+        if not (yield from read_call(source, sink)):
+            return False
+        calls += 1
+        if after and (yield from source.follows(*after, after_space=True)) == "]":
+            break
+    source.recorded()
+    return calls > 0
+
+
+def read_call(
+    source: Source, sink: Sink, accept: Callable[[str], bool] | None = None, *, opened: bool = False
+) -> Reading[bool]:
+    """One object that is a call. False if it is none, or the text ended before it did. `opened`: its bracket was read.
+
+    `accept`: for objects that no marker announces. They must have only the keys of a call, arguments among them, and a
+    name that is accepted, else they are taken for something else as soon as that is clear.
+    """
+    call = _Call(sink, accept)
+
+    def read_member(key: str) -> Reading[bool]:
+        character = yield from source.peek()
+        if key in ARGUMENT_KEYS and not call.has_arguments:
+            call.has_arguments = True
+            return (yield from copy_arguments(source, call.arguments))
+        if key == "function" and character == "{":
+            return (yield from read_members(source, read_member))
+        if key in (*NAME_KEYS, "function") and character == '"':
+            name = yield from read_string(source)
+            return bool(name) and call.named(name)
+        if accept is not None and key not in (*NAME_KEYS, *ARGUMENT_KEYS, *OTHER_KEYS):
+            return False
+        return (yield from copy_value(source, ignore))
+
+    if not opened:
+        yield from source.space()
+    return (yield from read_members(source, read_member, opened=opened)) and call.end()
+
+
+class _Call:
+    """A call whose name and arguments may come in either order."""
+
+    def __init__(self, sink: Sink, accept: Callable[[str], bool] | None) -> None:
+        self._sink = sink
+        self._accept = accept
+        self._begun = False
+        self._name: str | None = None
+        self._waiting: list[str] = []  # arguments that came before the name
+        self.has_arguments = False
+
+    def named(self, name: str) -> bool:
+        if self._name is not None:
+            return True  # the first name counts
+        if self._accept is not None and not self._accept(name):
+            return False
+        self._name = name
+        if self._waiting:
+            self._begin(name)
+        return True
+
+    def _begin(self, name: str) -> None:
+        self._begun = True
+        self._sink.begin_call(name)
+        for piece in self._waiting:
+            self._sink.arguments(piece)
+
+    def arguments(self, text: str) -> None:
+        if self._name is None:
+            self._waiting.append(text)
+            return
+        if not self._begun:
+            self._begin(self._name)
+        self._sink.arguments(text)
+
+    def end(self) -> bool:
+        if self._name is None or (self._accept is not None and not self.has_arguments):
+            return False
+        if not self.has_arguments:
+            self.arguments("{}")
+        self._sink.end_call()
+        return True
+
+
+def copy_arguments(source: Source, write: Write) -> Reading[bool]:
+    """Copy a call's arguments, the JSON value that begins here. No arguments (null, an empty string) are `{}`; a string
+    is taken for the JSON text in it.
+    """
+    yield from source.space()
+    character = yield from source.peek()
+    if character == '"':
+        text = yield from read_string(source)
+        if text is None:
+            return False
+        write(_as_json(text))
+        return True
+    if character in ("n", "N"):
+        atom: list[str] = []
+        if not (yield from copy_value(source, atom.append)):
+            return False
+        write("{}")
+        return True
+    return (yield from copy_value(source, write))
+
+
+def _as_json(text: str) -> str:
+    """JSON text that was given as a string; anything else stays a string."""
+    if not text.strip():
+        return "{}"
+    return whole_value(text) or f'"{escaped(text)}"'

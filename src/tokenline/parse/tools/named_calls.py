@@ -1,0 +1,144 @@
+"""Calls whose name stands outside of the JSON: a marker, the name, a separator, and the arguments as one JSON value.
+
+Mistral, DeepSeek V3 / R1 / V3.1, Kimi K2 and Functionary 3.1; their first lines below show what they look like.
+"""
+
+import re
+from collections.abc import Callable
+
+from tokenline.parse.blocks import give_back, read_content
+from tokenline.parse.sink import Sink
+from tokenline.parse.source import SPACE, Reading, Source
+from tokenline.parse.tools.json_calls import copy_arguments, read_calls
+
+_MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")  # the only form that Mistral's templates take back
+_MAX_NAME = 256  # characters; OpenAI allows 64
+
+
+def named_call(source: Source, sink: Sink, name: str, call_id: str | None = None) -> Reading[bool]:
+    """The arguments of a call, which begin here."""
+    name = name.strip(SPACE)
+    if not name or len(name) > _MAX_NAME or any(character in name for character in '\n{}"'):
+        return False
+    yield from source.space()
+    if (yield from source.peek()) != "{":
+        return False
+    sink.begin_call(name, call_id)
+    if not (yield from copy_arguments(source, sink.arguments)):
+        return False
+    sink.end_call()
+    source.recorded()
+    return True
+
+
+def header(source: Source, *separators: str) -> Reading[tuple[str, str | None]]:
+    """The text up to one of the separators, and which it was."""
+    parts: list[str] = []
+    separator = yield from source.until(*separators, write=parts.append)
+    return "".join(parts), separator
+
+
+class MistralCalls:
+    """`[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}`, with `[CALL_ID]abc123def` before `[ARGS]` in some versions;
+    before v11 `[TOOL_CALLS][{"name": .., "arguments": {..}}]`.
+    """
+
+    markers = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")
+
+    def read(self, source: Source, sink: Sink) -> Reading[None]:
+        while (yield from read_content(source, sink, "[TOOL_CALLS]")) is not None:
+            if (yield from source.follows("[", "{", after_space=True, consume=False)):
+                complete = yield from read_calls(source, sink)
+            else:
+                complete = yield from self._named(source, sink)
+            if not complete:
+                give_back(source, sink)
+
+    def _named(self, source: Source, sink: Sink) -> Reading[bool]:
+        name, separator = yield from header(source, "[ARGS]", "[CALL_ID]", "[TOOL_CALLS]", "{")
+        call_id = None
+        if separator == "[CALL_ID]":
+            text, separator = yield from header(source, "[ARGS]", "[TOOL_CALLS]", "{")
+            call_id = text.strip(SPACE) if _MISTRAL_ID.fullmatch(text.strip(SPACE)) else None
+        if separator == "{":
+            source.put_back("{")
+        return separator in ("[ARGS]", "{") and (yield from named_call(source, sink, name, call_id))
+
+
+def read_sections(
+    source: Source, sink: Sink, section: str, call: str, ends: tuple[str, ...], read_call: Callable[[], Reading[bool]]
+) -> Reading[None]:
+    """Content with calls that each begin with `call`, the first behind `section`, which models sometimes leave out.
+    `ends`: what may stand behind a call, in this order; none of it is content.
+    """
+    while (marker := (yield from read_content(source, sink, section, call))) is not None:
+        begun = marker == call or (yield from source.follows(call, after_space=True)) is not None
+        if not (begun and (yield from read_call())):
+            give_back(source, sink)
+            continue
+        for end in ends:
+            yield from source.follows(end, after_space=True)
+
+
+class DeepSeekCalls:
+    """V3 and R1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather`, a line break, and
+    the JSON in a Markdown code block; `<｜tool▁call▁end｜>`, more calls, `<｜tool▁calls▁end｜>`.
+
+    V3.1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>` ..
+    """
+
+    _SECTION, _SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+    _CALL, _SEPARATOR, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+    markers = (_SECTION, _SECTION_END, _CALL, _SEPARATOR, _CALL_END)
+
+    def read(self, source: Source, sink: Sink) -> Reading[None]:
+        ends = ("```", self._CALL_END, self._SECTION_END)
+        return read_sections(source, sink, self._SECTION, self._CALL, ends, lambda: self._call(source, sink))
+
+    def _call(self, source: Source, sink: Sink) -> Reading[bool]:
+        name, separator = yield from header(source, self._SEPARATOR, "{", self._CALL_END)
+        if separator != self._SEPARATOR:
+            return False
+        if not (yield from source.follows("{", after_space=True, consume=False)):
+            name, separator = yield from header(source, "```json", "{", self._CALL_END)
+            if separator == "{":
+                source.put_back("{")
+            elif separator != "```json":
+                return False
+        return (yield from named_call(source, sink, name))
+
+
+class KimiCalls:
+    """`<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{..}`
+    `<|tool_call_end|><|tool_calls_section_end|>`. The header is the call's id, which the template writes back.
+    """
+
+    _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+    _CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+    markers = (_SECTION, _SECTION_END, _CALL, _ARGUMENTS, _CALL_END)
+
+    def read(self, source: Source, sink: Sink) -> Reading[None]:
+        ends = (self._CALL_END, self._SECTION_END)
+        return read_sections(source, sink, self._SECTION, self._CALL, ends, lambda: self._call(source, sink))
+
+    def _call(self, source: Source, sink: Sink) -> Reading[bool]:
+        call_id, separator = yield from header(source, self._ARGUMENTS, "{", self._CALL_END)
+        if separator != self._ARGUMENTS:
+            return False
+        call_id = call_id.strip(SPACE)
+        name = call_id.rpartition(":")[0] or call_id
+        return (yield from named_call(source, sink, name.removeprefix("functions."), call_id or None))
+
+
+class FunctionTagCalls:
+    """`<function=get_weather>{"city": "Oslo"}</function>` (Functionary 3.1, Llama 3's custom tools)."""
+
+    markers = ("<function=", "</function>")
+
+    def read(self, source: Source, sink: Sink) -> Reading[None]:
+        while (yield from read_content(source, sink, "<function=")) is not None:
+            name, separator = yield from header(source, ">", "{", "\n")
+            if separator != ">" or not (yield from named_call(source, sink, name)):
+                give_back(source, sink)
+            else:
+                yield from source.follows("</function>", after_space=True)

@@ -1,0 +1,138 @@
+"""The tools' JSON schemas, as far as they decide what a value written as plain text means (XML formats, GLM).
+
+Such a format carries no types: `00417` is a number or a string as the schema says. A value that does not fit its
+schema is handed over as a string, for the client to judge; a call is never dropped for it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenline.parse.json_text import escaped, whole_value
+from tokenline.parse.source import SPACE
+from tokenline.parse.tools.python_value import python_to_json
+
+Schema = Mapping[str, Any]
+
+_ALIASES = {"str": "string", "text": "string", "int": "integer", "float": "number", "double": "number"} | {
+    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "tuple": "array"
+}  # fmt: skip  # as schemas made by hand have them
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+_MAX_DEPTH = 16  # of references and alternatives
+
+
+class ToolSchemas:
+    """Names and parameters of a request's tools. Tolerates any JSON: checking the request is the server's business."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
+        self._parameters: dict[str, Schema] = {}
+        for tool in tools or ():
+            function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+            if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
+                parameters = function.get("parameters")
+                self._parameters[name] = parameters if isinstance(parameters, Mapping) else {}
+
+    def accepts(self, name: str) -> bool:
+        """Whether this may be the name of a tool; without tools, any name may."""
+        return name in self._parameters if self._parameters else True
+
+    def first(self, *names: str) -> str | None:
+        """The first of these that is a tool."""
+        return next((name for name in names if name in self._parameters), None)
+
+    def positional(self, tool: str) -> list[str]:
+        """The parameters in the order of the schema."""
+        properties = self._parameters.get(tool, {}).get("properties")
+        return list(properties) if isinstance(properties, Mapping) else []
+
+    def types(self, tool: str, parameter: str) -> frozenset[str]:
+        """JSON types that the schema allows for this parameter; empty if it says nothing."""
+        root = self._parameters.get(tool, {})
+        properties = root.get("properties")
+        return _types(properties.get(parameter), root, 0) if isinstance(properties, Mapping) else frozenset()
+
+
+def _types(schema: object, root: Schema, depth: int) -> frozenset[str]:
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return frozenset()
+    if isinstance(reference := schema.get("$ref"), str):
+        return _types(_resolve(reference, root), root, depth + 1)
+    types: set[str] = set()
+    match schema.get("type"):
+        case str() as kind:
+            types.add(_ALIASES.get(kind.lower(), kind.lower()))
+        case list() as kinds:
+            types.update(_ALIASES.get(kind.lower(), kind.lower()) for kind in kinds if isinstance(kind, str))
+    if not types:
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            if isinstance(alternatives := schema.get(keyword), list):
+                types.update(*(_types(alternative, root, depth + 1) for alternative in alternatives))
+    if not types and isinstance(values := schema.get("enum", [schema["const"]] if "const" in schema else None), list):
+        types.update(_KINDS.get(type(value), "null") for value in values)
+    if not types and "properties" in schema:
+        types.add("object")
+    if not types and "items" in schema:
+        types.add("array")
+    if types and schema.get("nullable") is True:
+        types.add("null")
+    return frozenset(types)
+
+
+def _resolve(reference: str, root: Schema) -> object:
+    """A reference inside the schema: `#/$defs/Place`."""
+    found: object = root if reference.startswith("#") else None
+    for part in reference.lstrip("#").split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
+def text_to_json(text: str, types: frozenset[str]) -> str:
+    """The JSON value that `text` means where the schema allows these types; with none, whatever it looks like."""
+    bare = text.strip(SPACE)
+    if not types:
+        return whole_value(bare) or f'"{escaped(text)}"'
+    if "null" in types and bare.lower() in ("null", "none"):
+        return "null"
+    if "boolean" in types and bare.lower() in ("true", "false"):
+        return bare.lower()
+    if "integer" in types and (number := _integer(bare)) is not None:
+        return number
+    if "number" in types and (number := _number(bare)) is not None:
+        return number
+    for kind, bracket in (("object", "{"), ("array", "[")):
+        if kind in types and (value := _structure(bare, bracket)) is not None:
+            return value
+    return f'"{escaped(text)}"'
+
+
+def _integer(text: str) -> str | None:
+    whole = text.removesuffix(".0")
+    return str(int(whole)) if _INTEGER.fullmatch(whole) else None
+
+
+def _number(text: str) -> str | None:
+    if _INTEGER.fullmatch(text):
+        return str(int(text))
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(number) or "_" in text:
+        return None
+    return whole_value(text) or json.dumps(number)
+
+
+def _structure(text: str, bracket: str) -> str | None:
+    """An object or array: JSON, JSON in a JSON string, or Python."""
+    value = whole_value(text)
+    if value is not None and value.startswith('"'):
+        value = whole_value(json.loads(value))
+    if value is None:
+        try:
+            value = python_to_json(text)
+        except ValueError:
+            return None
+    return value if value.startswith(bracket) else None

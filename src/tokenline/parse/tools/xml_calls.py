@@ -1,0 +1,215 @@
+"""Calls as XML-like text, one element a parameter: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2, GLM 4.5.
+
+    <tool_call>
+    <function=get_weather>
+    <parameter=city>
+    Oslo
+    </parameter>
+    </function>
+    </tool_call>
+
+Values carry neither types nor escapes. The tools' schemas say the types (see schema.py). A closing tag that a value
+contains is told from the real one by what follows it: only another parameter, or the end of the call, may.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tokenline.parse.blocks import give_back, read_content
+from tokenline.parse.sink import Sink
+from tokenline.parse.source import SPACE, Reading, Source
+from tokenline.parse.tools.arguments import ArgumentsWriter
+from tokenline.parse.tools.schema import ToolSchemas
+
+_STRING = frozenset({"string"})
+_NAME = re.compile(r"[^\s\"<>{}]+")
+_ANY: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class XmlFormat:
+    """The tags, as the template writes them. GLM has no tag around a call within the section: `call` is empty."""
+
+    section: str
+    section_end: str
+    call: str
+    name_end: str
+    call_end: str
+    parameter: str
+    key_end: str
+    value_end: str
+    value: str = ""  # the tag before the value, where it has one of its own
+    value_lines: bool = False  # values stand on lines of their own: one line break on either side is no part of them
+    undeclared: frozenset[str] = _STRING  # types of a parameter of which the schema says nothing
+
+
+QWEN3_CODER = XmlFormat(
+    "<tool_call>",
+    "</tool_call>",
+    "<function=",
+    ">",
+    "</function>",
+    "<parameter=",
+    ">",
+    "</parameter>",
+    value_lines=True,
+)
+SEED_OSS = XmlFormat(
+    "<seed:tool_call>",
+    "</seed:tool_call>",
+    "<function=",
+    ">",
+    "</function>",
+    "<parameter=",
+    ">",
+    "</parameter>",
+    value_lines=True,
+)
+MINIMAX_M2 = XmlFormat(
+    "<minimax:tool_call>",
+    "</minimax:tool_call>",
+    '<invoke name="',
+    '">',
+    "</invoke>",
+    '<parameter name="',
+    '">',
+    "</parameter>",
+)
+DEEPSEEK_V32 = XmlFormat(
+    "<｜DSML｜function_calls>",
+    "</｜DSML｜function_calls>",
+    '<｜DSML｜invoke name="',
+    '">',
+    "</｜DSML｜invoke>",
+    '<｜DSML｜parameter name="',
+    ">",
+    "</｜DSML｜parameter>",
+)
+GLM45 = XmlFormat(
+    "<tool_call>",
+    "</tool_call>",
+    "",
+    "",
+    "",
+    "<arg_key>",
+    "</arg_key>",
+    "</arg_value>",
+    value="<arg_value>",
+    undeclared=_ANY,
+)
+
+
+class XmlCalls:
+    """Reader of content with XML calls in it."""
+
+    def __init__(self, form: XmlFormat, schemas: ToolSchemas) -> None:
+        self._form = form
+        self._schemas = schemas
+        tags = (form.section, form.section_end, form.call, form.call_end, form.parameter, form.value, form.value_end)
+        self.markers = tuple(tag for tag in (*tags, form.key_end, form.name_end) if len(tag) > 2)  # not `>`
+
+    def read(self, source: Source, sink: Sink) -> Reading[None]:
+        form = self._form
+        begin = (form.section, form.call) if form.call else (form.section,)  # models leave out the section sometimes
+        while (marker := (yield from read_content(source, sink, *begin))) is not None:
+            inside = marker == form.section
+            if inside and form.call and not (yield from source.follows(form.call, after_space=True)):
+                give_back(source, sink)
+                continue
+            while (complete := (yield from self._call(source, sink))) and form.call:
+                source.record("")
+                if not (yield from source.follows(form.call, after_space=True)):
+                    break
+            if not complete:
+                give_back(source, sink)
+            else:
+                source.recorded()
+                yield from source.follows(form.section_end, after_space=True)
+
+    def _call(self, source: Source, sink: Sink) -> Reading[bool]:
+        """A call from its name to its end."""
+        form = self._form
+        if (name := (yield from self._name(source))) is None:
+            return False
+        # The end tag may be missing where the section, or the whole answer, ends.
+        ends = tuple(end for end in (form.call_end, form.section_end) if end)
+        if not (yield from source.follows(form.parameter, *ends, after_space=True, consume=False)) and not (
+            yield from source.at_end()
+        ):
+            return False
+        sink.begin_call(name)
+        arguments = ArgumentsWriter(sink.arguments, self._schemas, name, form.undeclared)
+        while (yield from source.follows(form.parameter, after_space=True)):
+            if not (yield from self._parameter(source, arguments)):
+                return False
+        end = yield from source.follows(*ends, after_space=True, consume=False)
+        if end is None and not ((yield from source.at_end()) and not source.cut):
+            return False
+        if form.call_end:
+            yield from source.follows(form.call_end, after_space=True)
+        arguments.close()
+        sink.end_call()
+        return True
+
+    def _name(self, source: Source) -> Reading[str | None]:
+        form = self._form
+        parts: list[str] = []
+        if form.name_end:
+            if (yield from source.until(form.name_end, "\n", write=parts.append)) != form.name_end:
+                return None
+        else:  # the name stands by itself: it ends where the parameters, or the section, do
+            end = yield from source.until("\n", form.parameter, form.section_end, write=parts.append)
+            if end is None:
+                return None
+            if end != "\n":
+                source.put_back(end)
+        name = "".join(parts).strip(SPACE)
+        return name if _NAME.fullmatch(name) else None
+
+    def _parameter(self, source: Source, arguments: ArgumentsWriter) -> Reading[bool]:
+        """A parameter from its key to the end of its value."""
+        form = self._form
+        parts: list[str] = []
+        if (yield from source.until(form.key_end, "\n", write=parts.append)) != form.key_end:
+            return False
+        if form.value and not (yield from source.follows(form.value, after_space=True)):
+            return False
+        key, types = _key("".join(parts))
+        arguments.begin(key.strip(SPACE), types)
+        if form.value_lines:
+            yield from source.follows("\n")
+        if not (yield from self._value(source, arguments)):
+            return False
+        arguments.end()
+        return True
+
+    def _value(self, source: Source, arguments: ArgumentsWriter) -> Reading[bool]:
+        form = self._form
+        ends = {form.value_end: "", form.call_end: ""} if form.call_end else {form.value_end: ""}
+        if form.value_lines:
+            ends |= {"\n" + end: "\n" for end in ends} | {"\n" + form.parameter: "\n"}
+        after = tuple(tag for tag in (form.parameter, form.call_end or form.section_end, form.section_end) if tag)
+        while (end := (yield from source.until(*ends, write=arguments.text))) is not None:
+            if end.endswith(form.parameter):  # the value's own end was forgotten
+                source.put_back(form.parameter)
+                return True
+            if end.endswith(form.value_end):
+                if (yield from source.follows(*dict.fromkeys(after), after_space=True, consume=False)):
+                    return True
+                if (yield from source.at_end()):
+                    return True
+            elif (yield from source.follows(form.section_end, form.call, after_space=True, consume=False)) or (
+                yield from source.at_end()
+            ):
+                source.put_back(form.call_end)
+                return True
+            arguments.text(end)
+        return False
+
+
+def _key(text: str) -> tuple[str, frozenset[str] | None]:
+    """A key with its types, where the format says them: DeepSeek V3.2 writes `city" string="true"`."""
+    key, quote, attribute = text.partition('"')
+    if not quote:
+        return key, None
+    return key, _STRING if attribute.strip(SPACE).endswith('"true"') else _ANY
