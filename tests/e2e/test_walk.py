@@ -1,4 +1,4 @@
-"""The walk of the README, on the default model: what one turn leaves behind is what the next one finds, to the token."""
+"""The walk of the README, on the default model: what one turn leaves behind, the next one finds, to the token."""
 
 import asyncio
 from typing import Any
@@ -89,7 +89,7 @@ def test_the_walk(served: Served, stream: bool):
 
 
 def test_several_conversations_at_once_over_several_turns(served: Served):
-    """Each turn finds all of its own earlier line, whatever the others do, and the answers are those of a cold server."""
+    """Each turn finds all of its own earlier line, whatever the others do; answers are those of a cold server."""
     served.forget()
     client_texts: list[list[str]] = []
 
@@ -131,7 +131,7 @@ def test_several_conversations_at_once_over_several_turns(served: Served):
 def test_fifty_requests_at_once_prefill_their_prefix_once(served: Served):
     served.forget()
     system = {"role": "system", "content": "You are the archive desk. " * 20}
-    chats = [[system, {"role": "user", "content": f"Where is shelf {number}?"}] for number in range(50)]
+    chats: list[Any] = [[system, {"role": "user", "content": f"Where is shelf {number}?"}] for number in range(50)]
     lines = [served.ids(chat) for chat in chats]
 
     async def all_at_once() -> list[Any]:

@@ -23,26 +23,30 @@ class Sampled(NamedTuple):
     logprob: TokenLogprob | None
 
 
-class NotFinite(Exception):
-    """A row of logits has NaN or infinity where a number must be: the model or its weights are broken."""
+class SamplingError(Exception):
+    """No id can be drawn for one sequence: its logits are broken, or its constraint allows none of them."""
 
 
-def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[Sampled | NotFinite]:
-    """The next id of each sequence from its row of `logits`, float32 [R, vocab]. A broken row is returned as such."""
+def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[Sampled | SamplingError]:
+    """The next id of each sequence from its row of `logits`, float32 [R, vocab]. A row's error harms no other row."""
+    if not sequences:
+        return []
     best_logit, best_id = (values.tolist() for values in torch.max(logits, dim=-1))  # NaN is a maximum, too
-    results: list[Sampled | NotFinite] = []
+    results: list[Sampled | SamplingError] = []
     for row, sequence in enumerate(sequences):
-        if not np.isfinite(best_logit[row]):
-            results.append(NotFinite(f"the model's largest logit is {best_logit[row]}"))
-            continue
         params = sequence.params
-        if is_plain_greedy(sequence):
-            token_id = best_id[row]
-        else:
-            token_id = choose(adjust(logits[row].float().cpu().numpy().copy(), sequence), params, sequence.random)
-        results.append(
-            Sampled(token_id, None if params.logprobs is None else logprob_of(logits[row], token_id, params))
-        )
+        try:
+            if not np.isfinite(best_logit[row]):
+                raise SamplingError(f"the model's largest logit is {best_logit[row]}")
+            if is_plain_greedy(sequence):
+                token_id = best_id[row]
+            else:
+                token_id = choose(adjust(logits[row].float().cpu().numpy().copy(), sequence), params, sequence.random)
+        except SamplingError as error:
+            results.append(error)
+            continue
+        logprob = None if params.logprobs is None else logprob_of(logits[row], token_id, params)
+        results.append(Sampled(token_id, logprob))
     return results
 
 
@@ -51,6 +55,7 @@ def is_plain_greedy(sequence: Sequence) -> bool:
     params = sequence.params
     return (
         params.temperature == 0
+        and sequence.constraint is None
         and not params.logit_bias
         and params.presence_penalty == params.frequency_penalty == 0
         and params.repetition_penalty == 1
