@@ -88,10 +88,11 @@ class Int8Linear(Linear):
         return y if self.bias is None else y + self.bias.float()
 
     def fill(self, start: int, values: torch.Tensor) -> None:
-        values = values.to(self.weight.device).float()
-        scale = (values.abs().amax(dim=1) / 127).clamp_(min=torch.finfo(torch.float32).tiny)
+        values = values.to(self.weight.device, torch.float32, copy=True)
+        largest = torch.linalg.vector_norm(values, float("inf"), dim=1)
+        scale = (largest / 127).clamp_(min=torch.finfo(torch.float32).tiny)
         stop = start + len(values)
-        self.weight[start:stop].copy_((values / scale[:, None]).round_())
+        self.weight[start:stop].copy_(values.div_(scale[:, None]).round_())  # in place: loading keeps no second copy
         self.scale[start:stop] = scale
 
 

@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
-_PIECE_VALUES = 16 * 1024 * 1024  # 64 MiB as float32
+_PIECE_VALUES = 4 * 1024 * 1024  # 16 MiB as float32
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,118 @@
+"""Tiny GGUF files, made from tiny Hugging Face checkpoints the way llama.cpp's converter makes them.
+
+The tensor names come from the `gguf` library's own table and the permutation from the converter, so a mistake in
+tokenline's mapping cannot hide in its mirror image here.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+from tests.tiny import CHATML, SPECIAL_TOKENS, make_tiny
+
+ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA} | {
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+}
+
+
+def make_tiny_gguf(family: str, path: Path, *, quant: str = "F32", seed: int = 0, **config_overrides: Any) -> Path:
+    """Write the checkpoint that `make_tiny` would write as one GGUF file, matrices as `quant` ("F32", "Q4_1", ...).
+
+    The Hugging Face folder that it was made from is left beside it, as `path` without its suffix.
+    """
+    folder = make_tiny(family, path.with_suffix(""), seed=seed, **config_overrides)
+    config = json.loads((folder / "config.json").read_text())
+    return write_gguf(path, ARCHITECTURES[family], config, load_file(folder / "model.safetensors"), folder, quant)
+
+
+def write_gguf(
+    path: Path,
+    arch: gguf.MODEL_ARCH,
+    config: dict[str, Any],
+    tensors: dict[str, np.ndarray],
+    tokenizer: Path,
+    quant: str,
+) -> Path:
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    if config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
+    _add_tokenizer(writer, tokenizer)
+    if config["rope_parameters"]["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_factors(config["rope_parameters"], head_dim))
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    for name, values in tensors.items():
+        if arch == gguf.MODEL_ARCH.LLAMA and ".q_proj." in name:
+            values = permute(values, heads)
+        if arch == gguf.MODEL_ARCH.LLAMA and ".k_proj." in name:
+            values = permute(values, kv_heads)
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored is not None, name
+        kind = gguf.GGMLQuantizationType[quant if values.ndim > 1 else "F32"]
+        writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def permute(weights: np.ndarray, heads: int) -> np.ndarray:
+    """convert_hf_to_gguf.py, LlamaModel.permute."""
+    return (
+        weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(weights.shape)
+    )
+
+
+def llama3_factors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
+    """convert_hf_to_gguf.py, LlamaModel.generate_extra_tensors."""
+    factor, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
+    old_context = rope["original_max_position_embeddings"]
+    factors = []
+    for i in range(0, head_dim, 2):
+        wavelength = 2 * np.pi * rope["rope_theta"] ** (i / head_dim)
+        if wavelength < old_context / high:
+            factors.append(1.0)
+        elif wavelength > old_context / low:
+            factors.append(factor)
+        else:
+            smooth = (old_context / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, dtype=np.float32)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
+    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    special = [tokens.index(token) for token in SPECIAL_TOKENS]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(
+        [gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL for i in range(len(tokens))]
+    )
+    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+    writer.add_bos_token_id(special[0])
+    writer.add_eos_token_id(special[2])
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHATML)
