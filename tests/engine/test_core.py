@@ -348,3 +348,16 @@ def test_what_is_remembered_of_evictions_is_bounded():
     assert len(log) == 10
     assert log.ask(Namespace(), np.arange(49, 89, dtype=np.int32), 0) == (40, 0.0)
     assert log.ask(Namespace(), np.arange(3, 43, dtype=np.int32), 0) is None
+
+
+def test_one_callers_hundred_requests_do_not_keep_another_caller_waiting():
+    core = make_core(max_num_seqs=2, max_batch_tokens=16)
+    for i in range(100):
+        core.add(make_request(f"greedy{i}", [1, 2, i % 90], max_tokens=3, namespace=Namespace(caller="greedy")))
+    core.step()
+    core.add(make_request("modest", [5, 6], max_tokens=3, namespace=Namespace(caller="modest")))
+    answers = Answers()
+    while ("modest", 0) not in answers.finish:
+        answers.take(core.step())
+        core.check_integrity()
+    assert len(answers.finish) <= 6, "it was next in turn"

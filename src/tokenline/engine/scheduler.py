@@ -7,7 +7,7 @@ holds, and not while a running sequence is about to compute more of that prefix:
 Knows sequences, blocks and the tree; no model, no sampling, no clock.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -77,7 +77,7 @@ class Scheduler:
 
     def _admit(self) -> Sequence | None:
         """Move the first waiting sequence that need not wait for a running one to `running`, with all its blocks."""
-        for position, sequence in enumerate(self.waiting):
+        for sequence in self._by_turn():
             match = self.cache.lookup(sequence.namespace, sequence.line[:-1])  # the last id is always computed
             if self._is_being_computed(sequence, beyond=match.length):
                 continue
@@ -89,10 +89,24 @@ class Scheduler:
                 placed = self._place(sequence, match, aligned, desperate=True)
             if not placed:
                 return None  # those behind wait too, so that a large prompt is not passed by small ones for ever
-            del self.waiting[position]
+            self.waiting.remove(sequence)
             self.running.append(sequence)
             return sequence
         return None
+
+    def _by_turn(self) -> list[Sequence]:
+        """Who waits, in the order of admission: first the callers with the fewest running sequences, then by arrival.
+
+        So a caller that sends a hundred requests at once does not keep another's single one waiting behind them.
+        """
+        if len({sequence.namespace.caller for sequence in self.waiting}) < 2:
+            return list(self.waiting)
+        running = Counter(sequence.namespace.caller for sequence in self.running)
+        turns: list[tuple[int, Sequence]] = []
+        for sequence in self.waiting:
+            turns.append((running[sequence.namespace.caller], sequence))
+            running[sequence.namespace.caller] += 1
+        return [sequence for _, sequence in sorted(turns, key=lambda turn: turn[0])]
 
     def _place(self, sequence: Sequence, match: Match, length: int, *, spare: int = 0, desperate: bool = False) -> bool:
         """Give a sequence all blocks of its line, the first `length` tokens from the match, if there is room."""
