@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Protocol
 
+from tokenline.parse.blocks import read_content
 from tokenline.parse.delta import Delta
 from tokenline.parse.sink import Sink, new_call_id
 from tokenline.parse.source import Reading, Source
@@ -45,7 +46,7 @@ class Parser:
     def _read(self, readers: Sequence[Reader]) -> Reading[None]:
         for reader in readers:
             yield from reader.read(self._source, self._sink)
-        yield from self._source.rest(self._sink.content)
+        yield from read_content(self._source, self._sink)
 
     def _advance(self) -> None:
         next(self._reading, None)

@@ -182,7 +182,7 @@ _REASONING_SIGNS: tuple[tuple[str, str], ...] = (
     (r"<arg_key>(?s:.*)<think>|<think>(?s:.*)<arg_key>", "glm45"),
     (r"<\|tool_calls_section_begin\|>(?s:.*)<think>", "kimi_k2"),
     (r"<think>(?s:.*)<answer>", "hunyuan_a13b"),
-    (r"<｜Assistant｜>(?s:.*)(enable_thinking|thinking is defined)|｜DSML｜", "deepseek_v3"),
+    (r"(?s)(?=.*<｜Assistant｜>)(?=.*(enable_thinking|thinking is defined))|｜DSML｜", "deepseek_v3"),  # has a switch
     (r"<｜Assistant｜>(?s:.*)think>", "deepseek_r1"),
     (r"</?think>", "qwen3"),
 )

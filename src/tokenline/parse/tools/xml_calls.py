@@ -189,7 +189,12 @@ class XmlCalls:
         if form.value_lines:
             ends |= {"\n" + end: "\n" for end in ends} | {"\n" + form.parameter: "\n"}
         after = tuple(tag for tag in (form.parameter, form.call_end or form.section_end, form.section_end) if tag)
-        while (end := (yield from source.until(*ends, write=arguments.text))) is not None:
+
+        def write(text: str) -> None:
+            if not source.cut:  # what was held back may be the beginning of an end tag
+                arguments.text(text)
+
+        while (end := (yield from source.until(*ends, write=write))) is not None:
             if end.endswith(form.parameter):  # the value's own end was forgotten
                 source.put_back(form.parameter)
                 return True
@@ -203,7 +208,7 @@ class XmlCalls:
             ):
                 source.put_back(form.call_end)
                 return True
-            arguments.text(end)
+            write(end)
         return False
 
 
