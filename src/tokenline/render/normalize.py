@@ -9,93 +9,149 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, ClassVar
 
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
-from tokenline.render.provenance import join
+from tokenline.render.provenance import concat, join, literal
 from tokenline.render.template import ChatTemplate
 from tokenline.render.traced_json import dump, parse, with_members
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message"})
-_NAME, _KEY, _VALUE = "probe_function", "probe_key", "probe value"
+
+
+class CallStyle(StrEnum):
+    """How an assistant message's tool calls get into the text."""
+
+    TEMPLATE = "template"  # the template writes them
+    TAGGED = "tagged"  # it has no place for them, but tells the model to answer <tool_call>{...}</tool_call>
+    LISTED = "listed"  # ... or <|tool_call|>[{...}, ...] (Granite 3)
+    NONE = "none"  # it knows no tool calls
+
+
+class NoContent(StrEnum):
+    """What an assistant message has for content when it only calls tools."""
+
+    ABSENT = "absent"
+    EMPTY = "empty"
+    NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateNeeds:
     """How one template wants its messages."""
 
-    roles: frozenset[str]  # roles it may be given
+    roles: frozenset[str]  # roles that it shows
     developer: bool  # it has a branch for the role "developer"; otherwise that is given as "system"
     parts: frozenset[str]  # roles whose content may be a list of parts; for others they are joined
-    tool_calls: bool  # it shows the tool calls of a message
+    calls: CallStyle
     arguments_text: bool  # it copies tool-call arguments that are JSON text; otherwise it wants an object
-    empty_content: bool  # an assistant message without content needs content ""
+    no_content: NoContent
 
 
 def find_needs(template: ChatTemplate, named_tokens: Mapping[str, str]) -> TemplateNeeds:
     """Try the template on small chats."""
-
-    def attempt(messages: list[dict[str, Any]], **more: Any) -> str | None:
-        variables = {**named_tokens, "messages": messages, "tools": None, "documents": None, **more}
-        try:
-            return template.render({"add_generation_prompt": False, **variables})
-        except RenderError:
-            return None
-
-    user = {"role": "user", "content": "probe question"}
-
-    def call(arguments: Any, **more: Any) -> list[dict[str, Any]]:
-        function = {"name": _NAME, "arguments": arguments}
-        tool_call = {"id": "probe12id", "type": "function", "function": function}
-        return [
-            user,
-            {"role": "assistant", **more, "tool_calls": [tool_call]},
-            {"role": "tool", "tool_call_id": "probe12id", "name": _NAME, "content": "probe result"},
-        ]
-
-    text = f'{{ "{_KEY}":"{_VALUE}" }}'  # with spaces as no serialiser would write them
-    tried: dict[tuple[bool, bool], str | None] = {}
-    for as_text in (False, True):
-        for with_content in (False, True):
-            more = {"content": ""} if with_content else {}
-            arguments = text if as_text else {_KEY: _VALUE}
-            tried[as_text, with_content] = attempt(call(arguments, **more))
-    copies = any(out is not None and text in out for out in (tried[True, False], tried[True, True]))
-    objects = any(_shows_object(out) for out in (tried[False, False], tried[False, True]))
-    arguments_text = copies or not objects
-    absent = tried[arguments_text, False]
-    present = tried[arguments_text, True]
-    shown: Any = call(text if arguments_text else {_KEY: _VALUE}, **({} if absent is not None else {"content": ""}))
-    chats: dict[str, list[dict[str, Any]]] = {
-        "system": [{"role": "system"}, user],
-        "developer": [{"role": "developer"}, user],
-        "user": [{"role": "user"}],
-        "assistant": [user, {"role": "assistant"}, user],
-        "tool": shown,
-    }
-
-    def reads_parts(role: str) -> bool:
-        content = [{"type": "text", "text": "first probe"}, {"type": "text", "text": "second probe"}]
-        chat = [{**message, "content": content} if message["role"] == role else message for message in chats[role]]
-        out = attempt(chat)
-        # what shows the list itself shows the parts' type
-        return out is not None and all(part["text"] in out for part in content) and not re.search("['\"]type['\"]", out)
-
-    return TemplateNeeds(
-        roles=frozenset(_ROLES) | template.roles(),
-        developer="developer" in template.roles(),
-        parts=frozenset(role for role in chats if reads_parts(role)),
-        tool_calls=any(out is not None and _NAME in out for out in tried.values()),
-        arguments_text=arguments_text,
-        empty_content=absent is None or (present is not None and _NAME in present and _NAME not in absent),
-    )
+    return _Probe(template, named_tokens).needs()
 
 
-def _shows_object(rendered: str | None) -> bool:
-    return rendered is not None and _KEY in rendered and f"'{_KEY}'" not in rendered
+class _Probe:
+    FUNCTION, KEY, VALUE = "probe_function", "probe_key", "probe value"
+    TEXT = f'{{ "{KEY}":"{VALUE}" }}'  # with spaces as no serialiser would write them
+    TOOL: ClassVar = {"type": "function", "function": {"name": "another", "description": "d", "parameters": {}}}
+    USER: ClassVar = {"role": "user", "content": "probe question"}
+
+    def __init__(self, template: ChatTemplate, named_tokens: Mapping[str, str]):
+        self.template = template
+        self.named_tokens = named_tokens
+        self.found = {
+            (as_text, content): self.attempt(self.call(self.TEXT if as_text else {self.KEY: self.VALUE}, content))
+            for as_text in (False, True)
+            for content in NoContent
+        }
+
+    def attempt(self, messages: list[dict[str, Any]]) -> str | None:
+        """What the template makes of a chat, without tools or, if it insists on them, with; None if it refuses."""
+        for tools in (None, [self.TOOL]):
+            variables = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": False}
+            try:
+                return self.template.render({**self.named_tokens, **variables})
+            except RenderError:
+                continue
+        return None
+
+    def call(self, arguments: Any, content: NoContent) -> list[dict[str, Any]]:
+        """A chat with one tool call and its result."""
+        message: dict[str, Any] = {"role": "assistant"}
+        if content is not NoContent.ABSENT:
+            message["content"] = "" if content is NoContent.EMPTY else None
+        function = {"name": self.FUNCTION, "arguments": arguments}
+        message["tool_calls"] = [{"id": "probe12id", "type": "function", "function": function}]
+        result = {"role": "tool", "tool_call_id": "probe12id", "name": self.FUNCTION, "content": "probe result"}
+        return [self.USER, message, result]
+
+    def needs(self) -> TemplateNeeds:
+        arguments_text = self.wants_text()
+        no_content = self.no_content(arguments_text)
+        return TemplateNeeds(
+            roles=self.roles(arguments_text, no_content),
+            developer="developer" in self.template.roles(),
+            parts=frozenset(role for role in _ROLES if self.reads_parts(role, arguments_text, no_content)),
+            calls=self.calls(),
+            arguments_text=arguments_text,
+            no_content=no_content,
+        )
+
+    def wants_text(self) -> bool:
+        outputs = {as_text: [self.found[as_text, content] or "" for content in NoContent] for as_text in (False, True)}
+        if any(self.TEXT in output for output in outputs[True]):
+            return True
+        objects = any(self.KEY in output and f"'{self.KEY}'" not in output for output in outputs[False])
+        return not objects and any(self.FUNCTION in output for output in outputs[True])
+
+    def no_content(self, arguments_text: bool) -> NoContent:
+        """As transformers has it, which drops what is null, unless only another form shows the call."""
+        for content in NoContent:
+            if self.FUNCTION in (self.found[arguments_text, content] or ""):
+                return content
+        absent = self.found[arguments_text, NoContent.ABSENT]
+        return NoContent.EMPTY if absent is None or "None" in absent else NoContent.ABSENT
+
+    def calls(self) -> CallStyle:
+        outputs = [output for output in self.found.values() if output is not None]
+        if not outputs or any(self.FUNCTION in output for output in outputs):
+            return CallStyle.TEMPLATE  # one that refused all of them speaks for itself when it refuses a request's
+        if "<|tool_call|>" in self.template.source:
+            return CallStyle.LISTED
+        return CallStyle.TAGGED if "<tool_call>" in self.template.source else CallStyle.NONE
+
+    def chat_with(self, role: str, content: Any, arguments_text: bool, no_content: NoContent) -> list[dict[str, Any]]:
+        if role == "tool":
+            chat = self.call(self.TEXT if arguments_text else {self.KEY: self.VALUE}, no_content)
+            return [*chat[:2], {**chat[2], "content": content}]
+        message = {"role": role, "content": content}
+        if role == "user":
+            return [message]
+        return [self.USER, message, self.USER] if role == "assistant" else [message, self.USER]
+
+    def roles(self, arguments_text: bool, no_content: NoContent) -> frozenset[str]:
+        """All roles that may be given, but for those whose messages the template silently leaves out."""
+        silent = set()
+        for role in _ROLES:
+            output = self.attempt(self.chat_with(role, self.VALUE, arguments_text, no_content))
+            if output is not None and self.VALUE not in output.replace(self.TEXT, ""):
+                silent.add(role)
+        silent -= {"developer"}  # given as "system" where it has no branch
+        return frozenset((frozenset(_ROLES) | self.template.roles()) - silent)
+
+    def reads_parts(self, role: str, arguments_text: bool, no_content: NoContent) -> bool:
+        parts = [{"type": "text", "text": "first probe"}, {"type": "text", "text": "second probe"}]
+        output = self.attempt(self.chat_with(role, parts, arguments_text, no_content))
+        if output is None or not all(part["text"] in output for part in parts):
+            return False
+        return re.search("['\"]type['\"]", output.replace(self.TEXT, "")) is None  # it shows the list as it stands
 
 
 def normalize(chat: ChatInput, needs: TemplateNeeds) -> dict[str, Any]:
@@ -120,8 +176,9 @@ def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
         raise RenderError(f"{place} must be an object", place)
     role = message.get("role")
     if not isinstance(role, str) or role not in needs.roles:
-        known = ", ".join(_ROLES)
-        raise RenderError(f"{place}.role is {json.dumps(role, default=str)}; supported are: {known}", f"{place}.role")
+        known = ", ".join(name for name in _ROLES if name in needs.roles)
+        reason = f"{place}.role is {json.dumps(role, default=str)}; this model's chat template shows: {known}"
+        raise RenderError(reason, f"{place}.role")
     result = with_members(message, {key: value for key, value in message.items() if value is not None})
     if role == "developer" and not needs.developer:
         result["role"] = "system"
@@ -132,16 +189,20 @@ def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
         result["content"] = _content(result["content"], f"{place}.content", result["role"] in needs.parts)
     elif role != "assistant":
         raise RenderError(f"{place}.content is missing", f"{place}.content")
-    elif not has_calls and not any(message.get(field) for field in _REASONING_FIELDS):
-        result["content"] = ""  # an answer that was cut off before its first word
-    elif needs.empty_content or not has_calls:
+    elif not has_calls or needs.no_content is NoContent.EMPTY or needs.calls is not CallStyle.TEMPLATE:
         result["content"] = ""
+    elif needs.no_content is NoContent.NULL:
+        result["content"] = None
     if has_calls:
-        if not needs.tool_calls:
-            raise RenderError(
-                f"{place}.tool_calls: this model's chat template has no place for tool calls", f"{place}.tool_calls"
-            )
-        result["tool_calls"] = _tool_calls(result["tool_calls"], f"{place}.tool_calls", needs)
+        calls = _tool_calls(result["tool_calls"], f"{place}.tool_calls", needs)
+        if needs.calls is CallStyle.NONE:
+            reason = f"{place}.tool_calls: this model's chat template has no place for tool calls"
+            raise RenderError(reason, f"{place}.tool_calls")
+        if needs.calls is CallStyle.TEMPLATE:
+            result["tool_calls"] = calls
+        else:
+            del result["tool_calls"]
+            result["content"] = _with_calls(result["content"], calls, needs.calls)
     reasoning = next((result[field] for field in _REASONING_FIELDS if field in result), None)
     if reasoning is not None:
         if not isinstance(reasoning, str):
@@ -189,6 +250,20 @@ def _tool_calls(calls: Any, place: str, needs: TemplateNeeds) -> list[dict[str, 
     return result
 
 
+def _with_calls(content: Any, calls: list[dict[str, Any]], style: CallStyle) -> Any:
+    """The content with the calls behind it, in the words that the template asks the model to use."""
+    functions = [call["function"] for call in calls]
+    names = [{literal(key): function[key] for key in ("name", "arguments")} for function in functions]
+    if style is CallStyle.LISTED:
+        text = concat([literal("<|tool_call|>"), dump(names)])
+    else:
+        texts = [concat([literal("<tool_call>\n"), dump(call), literal("\n</tool_call>")]) for call in names]
+        text = join("\n", texts)
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": text}]
+    return concat([content, literal("\n"), text]) if content and style is CallStyle.TAGGED else concat([content, text])
+
+
 def _arguments(arguments: Any, place: str, needs: TemplateNeeds) -> Any:
     """Tool-call arguments in the form that the template wants; the client's own text where that may be kept."""
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
@@ -202,7 +277,7 @@ def _arguments(arguments: Any, place: str, needs: TemplateNeeds) -> Any:
         value = arguments
     if not isinstance(value, Mapping):
         raise RenderError(f"{place} must be a JSON object", place)
-    if not needs.arguments_text:
+    if not needs.arguments_text or needs.calls is not CallStyle.TEMPLATE:
         return value
     return arguments if isinstance(arguments, str) else dump(value)
 

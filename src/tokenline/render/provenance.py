@@ -254,6 +254,18 @@ def join(separator: str, texts: Sequence[str]) -> str:
     return separator.join(texts)
 
 
+def standing_for(source: Traced, length: int) -> Runs:
+    """The run of `length` characters that together stand for the characters of `source`."""
+    first = source._runs[0]
+    if first.source.origin is not Origin.REQUEST:
+        return (Run(length, first.source),)
+    last = source._runs[-1]
+    if last.source != first.source:
+        return runs_of("?" * length)
+    end = last.offset + (last.length if last.width is None else last.width)
+    return (Run(length, first.source, first.offset, end - first.offset),)
+
+
 def spans_of(text: str) -> tuple[Span, ...]:
     """What `Line.spans` says of a rendered text."""
     spans = []

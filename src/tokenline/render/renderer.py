@@ -149,11 +149,11 @@ class Renderer:
 def _traced(chat: ChatInput) -> ChatInput:
     """The same request with texts that know where in it they stand."""
     return ChatInput(
-        trace_value(chat.messages, "/messages"),
+        trace_value(chat.messages, "/messages", constants=False),
         None if chat.tools is None else trace_value(chat.tools, "/tools"),
         chat.add_generation_prompt,
         chat.continue_final_message,
-        trace_value(chat.template_kwargs, "/chat_template_kwargs"),
+        trace_value(chat.template_kwargs, "/chat_template_kwargs", constants=False),
     )
 
 

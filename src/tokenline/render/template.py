@@ -138,9 +138,13 @@ class ChatTemplate:
             sides = [compare.expr, *(operand.expr for operand in compare.ops)]
             if any(_is_role(side) for side in sides):
                 for side in sides:
-                    constants = [side] if isinstance(side, jinja2.nodes.Const) else side.find_all(jinja2.nodes.Const)
-                    found.update(c.value for c in constants if isinstance(c.value, str))
-        return frozenset(found - {"role"})
+                    items = side.items if isinstance(side, jinja2.nodes.List | jinja2.nodes.Tuple) else [side]
+                    found.update(
+                        item.value
+                        for item in items
+                        if isinstance(item, jinja2.nodes.Const) and isinstance(item.value, str)
+                    )
+        return frozenset(found)
 
     def mentions(self, word: str) -> bool:
         """Whether the word stands in the template's code or text, whole."""

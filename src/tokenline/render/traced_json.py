@@ -1,7 +1,6 @@
 """JSON values whose texts know where they came from, and JSON written and read without losing that.
 
-`trace_value` wraps a request's value; `dump` is `json.dumps` and `parse` is `json.loads` for wrapped values. Containers
-are subclasses of dict and list that also remember the origin of what cannot carry one itself (true, false, null).
+`trace_value` wraps a request's value; `dump` is `json.dumps` and `parse` is `json.loads` for wrapped values.
 """
 
 import json
@@ -10,7 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenline.render.line import Origin
-from tokenline.render.provenance import Run, Runs, Source, Traced, concat, from_request, literal, runs_of, trace
+from tokenline.render.provenance import (
+    Run,
+    Runs,
+    Source,
+    Traced,
+    concat,
+    from_request,
+    literal,
+    runs_of,
+    standing_for,
+    trace,
+)
 
 
 class TracedInt(int):
@@ -35,49 +45,95 @@ class TracedFloat(float):
     __repr__ = float.__repr__
 
 
-class TracedDict(dict[Any, Any]):
-    """A JSON object. `_constants`: the runs of its members that are true, false or null."""
+class TracedBool(int):
+    """true or false of the request. Not a bool, which cannot be subclassed: `tracing` has tests that know it as one."""
 
-    _constants: Mapping[Any, Runs]
+    _runs: Runs
+
+    def __str__(self) -> str:
+        return trace(repr(self), self._runs)
+
+    def __repr__(self) -> str:
+        return "True" if self else "False"
+
+
+class TracedNone:
+    """null of the request. Equal to None; `tracing` has a test that knows it as none."""
+
+    _runs: Runs
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, TracedNone)
+
+    def __hash__(self) -> int:
+        return hash(None)
+
+    def __str__(self) -> str:
+        return trace("None", self._runs)
+
+    def __repr__(self) -> str:
+        return "None"
+
+
+class TracedDict(dict[Any, Any]):
+    """A JSON object of the request. As text it is what Python writes, traced."""
+
+    def __str__(self) -> str:
+        return _python_text(self)
 
 
 class TracedList(list[Any]):
-    """A JSON array. `_constants`: as with `TracedDict`, by index."""
+    """A JSON array of the request."""
 
-    _constants: Mapping[Any, Runs]
+    def __str__(self) -> str:
+        return _python_text(self)
 
 
-def trace_value(value: Any, pointer: str) -> Any:
-    """A JSON value with its texts traced to `pointer` and what lies below it."""
+def trace_value(value: Any, pointer: str, *, constants: bool = True) -> Any:
+    """A JSON value with everything in it traced to `pointer` and what lies below it.
+
+    true, false and null become objects of their own only if `constants` (or inside the arguments of a tool call): code
+    that asks `is None` would not know them.
+    """
     if isinstance(value, str):
         return from_request(value, pointer)
     if isinstance(value, Mapping):
         traced = TracedDict()
         for key, item in value.items():
             below = pointer + "/" + str(key).replace("~", "~0").replace("/", "~1")
-            traced[from_request(key, below, key=True) if isinstance(key, str) else key] = trace_value(item, below)
-        traced._constants = {
-            key: _whole(item, pointer + "/" + str(key).replace("~", "~0").replace("/", "~1"))
-            for key, item in value.items()
-            if item is None or isinstance(item, bool)
-        }
+            name = from_request(key, below, key=True) if isinstance(key, str) else key
+            inside = constants or (key == "arguments" and isinstance(item, Mapping))
+            traced[name] = trace_value(item, below, constants=inside)
         return traced
     if isinstance(value, list | tuple):
-        items = TracedList(trace_value(item, f"{pointer}/{i}") for i, item in enumerate(value))
-        items._constants = {
-            i: _whole(item, f"{pointer}/{i}") for i, item in enumerate(value) if item is None or isinstance(item, bool)
-        }
-        return items
-    return _number(value, _whole(value, pointer)) if type(value) in (int, float) else value
+        return TracedList(trace_value(item, f"{pointer}/{i}", constants=constants) for i, item in enumerate(value))
+    if value is None or isinstance(value, bool | int | float):
+        if not constants and isinstance(value, bool | None):
+            return value
+        return _scalar(value, (Run(len(json.dumps(value)), Source(Origin.REQUEST, pointer)),))
+    return value
+
+
+def _scalar(value: Any, runs: Runs) -> Any:
+    """A number, true, false or null whose JSON text has these runs."""
+    if value is None:
+        traced = TracedNone()
+    elif isinstance(value, bool):
+        traced = TracedBool(value)
+    else:
+        traced = TracedFloat(value) if isinstance(value, float) else TracedInt(value)
+    traced._runs = runs
+    return traced
 
 
 def with_members(original: Mapping[Any, Any], members: dict[Any, Any]) -> dict[Any, Any]:
     """`members`, which are those of `original` with changes, as an object that is traced if `original` is."""
     if not isinstance(original, TracedDict):
         return members
-    traced = TracedDict(members)
-    traced._constants = original._constants
-    return traced
+    return TracedDict(members)
 
 
 def dump(
@@ -87,14 +143,12 @@ def dump(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """The `tojson` filter for traced values: the same text as `json.dumps`, whose errors it raises."""
-    plain = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """The `tojson` filter for traced values: the text that `json.dumps` gives for plain ones, and its errors."""
     item_separator, key_separator = separators or ((", ", ": ") if indent is None else (",", ": "))
     step = " " * indent if isinstance(indent, int) else indent
     writer = _Writer(ensure_ascii, step, item_separator, key_separator, sort_keys)
-    writer.write(value, 0, None)
-    traced = concat(writer.pieces)
-    return traced if traced == plain else plain
+    writer.write(value, 0)
+    return concat(writer.pieces)
 
 
 def parse(text: str) -> Any:
@@ -120,37 +174,25 @@ class _Reader:
                 return self.string(at)
             case "{":
                 members = TracedDict()
-                constants: dict[Any, Runs] = {}
                 at = _skip_space(self.plain, at + 1)
                 while self.plain[at] != "}":
                     key, at = self.string(at)
                     start = _skip_space(self.plain, _skip_space(self.plain, at) + 1)
                     members[key], at = self.value(start)
-                    if members[key] is None or isinstance(members[key], bool):
-                        constants[key] = runs_of(self.text[start:at])
-                    else:
-                        constants.pop(key, None)
                     at = self.next_item(at)
-                members._constants = constants
                 return members, at + 1
             case "[":
                 items = TracedList()
-                constants = {}
                 at = _skip_space(self.plain, at + 1)
                 while self.plain[at] != "]":
                     item, end = self.value(at)
-                    if item is None or isinstance(item, bool):
-                        constants[len(items)] = runs_of(self.text[at:end])
                     items.append(item)
                     at = self.next_item(end)
-                items._constants = constants
                 return items, at + 1
         end = _SCALAR.match(self.plain, at).end()  # type: ignore[union-attr]  # the text is valid JSON
         value = json.loads(self.plain[at:end])
-        if isinstance(value, bool) or value is None:
-            return value, end
         source, written = self.text[at:end], json.dumps(value)
-        return _number(value, source._runs if source == written else _standing_for(source, len(written))), end
+        return _scalar(value, source._runs if source == written else standing_for(source, len(written))), end
 
     def next_item(self, at: int) -> int:
         at = _skip_space(self.plain, at)
@@ -163,7 +205,7 @@ class _Reader:
         for match in _ESCAPE.finditer(self.plain, start, end - 1):
             pieces.append(self.text[start : match.start()])
             character = json.loads(f'"{match[0]}"')
-            pieces.append(trace(character, _standing_for(self.text[match.start() : match.end()], len(character))))
+            pieces.append(trace(character, standing_for(self.text[match.start() : match.end()], len(character))))
             start = match.end()
         return concat([*pieces, self.text[start : end - 1]]), end
 
@@ -187,28 +229,27 @@ class _Writer:
         self.sort_keys = sort_keys
         self.pieces: list[str] = []
 
-    def write(self, value: Any, depth: int, constant: Runs | None) -> None:
-        """Append one value. `constant`: the runs of a value that is true, false or null, if the request has it."""
+    def write(self, value: Any, depth: int) -> None:
+        """Append one value."""
         if isinstance(value, str):
             self.pieces.append(_quoted(value, self.ensure_ascii))
         elif isinstance(value, dict):
             items = sorted(value.items()) if self.sort_keys else list(value.items())
-            constants = getattr(value, "_constants", {})
-            self._bracketed("{}", len(items), depth, lambda i: self._member(*items[i], depth, constants))
+            self._bracketed("{}", len(items), depth, lambda i: self._member(*items[i], depth))
         elif isinstance(value, list | tuple):
-            constants = getattr(value, "_constants", {})
-            self._bracketed("[]", len(value), depth, lambda i: self.write(value[i], depth + 1, constants.get(i)))
-        elif value is None or isinstance(value, bool):
-            text = json.dumps(value)
-            self.pieces.append(text if constant is None else trace(text, constant))
+            self._bracketed("[]", len(value), depth, lambda i: self.write(value[i], depth + 1))
+        elif isinstance(value, TracedBool):
+            self.pieces.append(trace("true" if value else "false", value._runs))
+        elif isinstance(value, TracedNone):
+            self.pieces.append(trace("null", value._runs))
         else:
             text = json.dumps(value)
             self.pieces.append(trace(text, value._runs) if isinstance(value, TracedInt | TracedFloat) else text)
 
-    def _member(self, key: Any, value: Any, depth: int, constants: Mapping[Any, Runs]) -> None:
+    def _member(self, key: Any, value: Any, depth: int) -> None:
         self.pieces.append(_quoted(key if isinstance(key, str) else json.dumps(key), self.ensure_ascii))
         self.pieces.append(literal(self.key_separator))
-        self.write(value, depth + 1, constants.get(key))
+        self.write(value, depth + 1)
 
     def _bracketed(self, brackets: str, count: int, depth: int, write_item: Callable[[int], None]) -> None:
         self.pieces.append(literal(brackets[0]))
@@ -236,29 +277,47 @@ def _quoted(text: str, ensure_ascii: bool) -> Traced:
         start, end = match.span()
         pieces.append(text[at:start])
         escape = json.dumps(str.__getitem__(text, slice(start, end)), ensure_ascii=ensure_ascii)[1:-1]
-        pieces.append(trace(escape, _standing_for(text[start:end], len(escape))))
+        pieces.append(trace(escape, standing_for(text[start:end], len(escape))))
         at = end
     return concat([*pieces, text[at:], literal('"')])
 
 
-def _standing_for(source: Traced, length: int) -> Runs:
-    """The run of `length` characters that together stand for the characters of `source`."""
-    first = source._runs[0]
-    if first.source.origin is not Origin.REQUEST:
-        return (Run(length, first.source),)
-    last = source._runs[-1]
-    if last.source != first.source:
-        return runs_of("?" * length)
-    end = last.offset + (last.length if last.width is None else last.width)
-    return (Run(length, first.source, first.offset, end - first.offset),)
+def _python_text(value: Any) -> str:
+    """`repr` of a container, traced."""
+    pieces: list[str] = []
 
+    def write(value: Any) -> None:
+        if isinstance(value, dict):
+            pieces.append(literal("{"))
+            for i, (key, item) in enumerate(value.items()):
+                pieces.append(literal(", " if i else ""))
+                write(key)
+                pieces.append(literal(": "))
+                write(item)
+            pieces.append(literal("}"))
+        elif isinstance(value, list):
+            pieces.append(literal("["))
+            for i, item in enumerate(value):
+                pieces.append(literal(", " if i else ""))
+                write(item)
+            pieces.append(literal("]"))
+        elif isinstance(value, Traced):
+            plain = str.__repr__(value)
+            pieces.append(literal(plain[0]))
+            for character in value:
+                shown = str.__repr__(character)[1:-1]
+                if character == plain[0]:
+                    shown = "\\" + plain[0]
+                elif character in "'\"":
+                    shown = str.__str__(character)
+                pieces.append(character if shown == character else trace(shown, standing_for(character, len(shown))))
+            pieces.append(literal(plain[0]))
+        elif isinstance(value, TracedNone | TracedBool | TracedInt | TracedFloat):
+            pieces.append(str(value))
+        else:
+            pieces.append(repr(value))
 
-def _whole(value: Any, pointer: str) -> Runs:
-    """The run of a number or constant as JSON writes it."""
-    return (Run(len(json.dumps(value)), Source(Origin.REQUEST, pointer)),)
-
-
-def _number(value: int | float, runs: Runs) -> Any:
-    traced = TracedFloat(value) if isinstance(value, float) else TracedInt(value)
-    traced._runs = runs
-    return traced
+    write(value)
+    traced = concat(pieces)
+    plain = repr(value)
+    return traced if traced == plain else plain

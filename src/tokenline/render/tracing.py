@@ -15,21 +15,47 @@ import jinja2.compiler
 import jinja2.filters
 import jinja2.nodes
 from jinja2.sandbox import SandboxedFormatter
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from tokenline.render.provenance import Runs, Traced, concat, literal, runs_of, trace
+from tokenline.render.provenance import Runs, Traced, concat, literal, runs_of, standing_for, trace
 from tokenline.render.template import Clock, TemplateEnvironment
-from tokenline.render.traced_json import dump, parse
+from tokenline.render.traced_json import TracedBool, TracedNone, dump, parse
 
 
 class _TracedMarkup(Markup):
-    """The result of the filter `safe`. What Markup's own operations make of it counts as unknown."""
+    """The result of the filter `safe`, which escapes what is added to it; other operations' results are unknown."""
 
     _runs: Runs | None = None
 
     def __str__(self) -> str:
         text = str.__str__(self)
         return text if self._runs is None else trace(text, self._runs)
+
+    def __add__(self, other: Any, /) -> Markup:  # type: ignore[override]
+        return _mark(super().__add__(other), concat([self, _escaped(other)]))
+
+    def __radd__(self, other: Any, /) -> Markup:  # type: ignore[override]
+        return _mark(super().__radd__(other), concat([_escaped(other), self]))
+
+
+def _mark(plain: Markup, traced: str) -> Markup:
+    marked = _TracedMarkup(plain)
+    if isinstance(traced, Traced) and traced == plain:
+        marked._runs = traced._runs
+    return marked
+
+
+def _escaped(text: Any) -> str:
+    """Text as Markup escapes it."""
+    if isinstance(text, Markup):
+        return str(text)
+    pieces = [
+        piece
+        if piece not in "&<>\"'"
+        else trace(str(escape(str.__str__(piece))), standing_for(piece, len(escape(piece))))
+        for piece in _as_traced(text)
+    ]
+    return concat(pieces)
 
 
 class _CodeGenerator(jinja2.compiler.CodeGenerator):
@@ -79,6 +105,14 @@ class TracedEnvironment(TemplateEnvironment):
             "safe": _safe,
             "title": _title,
         }
+        self.tests |= {
+            "none": lambda value: value is None or isinstance(value, TracedNone),
+            "boolean": lambda value: isinstance(value, bool | TracedBool),
+            "true": lambda value: value is True or (isinstance(value, TracedBool) and value == 1),
+            "false": lambda value: value is False or (isinstance(value, TracedBool) and value == 0),
+            "integer": lambda value: isinstance(value, int) and not isinstance(value, bool | TracedBool),
+            "sameas": lambda value, other: _untraced(value) is _untraced(other),
+        }
         self.globals["strftime_now"] = lambda format: literal(clock().strftime(format))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -96,6 +130,13 @@ class TracedEnvironment(TemplateEnvironment):
             return traced if traced is not None and traced == plain else plain
 
         return traced_format
+
+
+def _untraced(value: Any) -> Any:
+    """The constant that a traced one stands for; anything else as it is."""
+    if isinstance(value, TracedBool):
+        return bool(value)
+    return None if isinstance(value, TracedNone) else value
 
 
 def _format(
@@ -151,10 +192,7 @@ def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = Fal
 
 
 def _safe(value: Any) -> Markup:
-    marked = _TracedMarkup(value)
-    if isinstance(value, Traced):
-        marked._runs = value._runs
-    return marked
+    return _mark(Markup(value), str(value))
 
 
 def _title(s: Any) -> str:
