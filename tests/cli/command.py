@@ -1,6 +1,5 @@
 """Running `tokenline` as a user does: in a process of its own, with pipes or with a terminal."""
 
-import contextlib
 import os
 import pty
 import re
@@ -19,7 +18,9 @@ def run(*args: object, stdin: str = "", env: Mapping[str, str] | None = None) ->
     """`tokenline ARGS` with pipes."""
     environment = {key: value for key, value in os.environ.items() if key != "TOKENLINE_API_KEY"} | dict(env or {})
     command = [*TOKENLINE, *map(str, args)]
-    return subprocess.run(command, input=stdin, env=environment, capture_output=True, text=True, timeout=120)
+    data = stdin.encode(errors="surrogateescape")
+    done = subprocess.run(command, input=data, env=environment, capture_output=True, timeout=120)
+    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -40,6 +41,7 @@ class OnTerminal:
     args: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
     seen: str = ""  # all that was read, without colours
+    _position: int = 0  # in `seen`: where the next `read_until` begins to look
 
     def __enter__(self) -> "OnTerminal":
         pid, self._terminal = pty.fork()
@@ -55,29 +57,33 @@ class OnTerminal:
         os.write(self._terminal, text.encode())
 
     def read_until(self, text: str, seconds: float = 60) -> str:
-        """What comes up to and including `text`."""
-        start = len(self.seen)
+        """What comes up to and including the next `text`."""
+        start = self._position
         deadline = time.monotonic() + seconds
         while text not in self.seen[start:]:
             assert time.monotonic() < deadline, f"{text!r} did not come; what came: {self.seen[start:]!r}"
-            ready, _, _ = select.select([self._terminal], [], [], 0.1)
-            if ready:
-                try:
-                    data = os.read(self._terminal, 65536)
-                except OSError:  # the other end is closed
-                    data = b""
-                assert data, f"ended before {text!r} came; what came: {self.seen[start:]!r}"
-                self.seen += ESCAPES.sub("", data.decode(errors="replace"))
-        return self.seen[start:]
+            assert self._read(0.1), f"ended before {text!r} came; what came: {self.seen[start:]!r}"
+        self._position = self.seen.index(text, start) + len(text)
+        return self.seen[start : self._position]
+
+    def _read(self, seconds: float) -> bool:
+        """Add to `seen` what comes; false at the end."""
+        ready, _, _ = select.select([self._terminal], [], [], seconds)
+        if not ready:
+            return True
+        try:
+            data = os.read(self._terminal, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self.seen += ESCAPES.sub("", data.decode(errors="replace"))
+        return bool(data)
 
     def wait(self, seconds: float = 30) -> int:
         """The exit code."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            ready, _, _ = select.select([self._terminal], [], [], 0.05)
-            if ready:
-                with contextlib.suppress(OSError):
-                    self.seen += ESCAPES.sub("", os.read(self._terminal, 65536).decode(errors="replace"))
+            if not self._read(0.05):
+                time.sleep(0.05)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.pid = 0

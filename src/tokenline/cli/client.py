@@ -44,6 +44,8 @@ class ChatClient:
         if "://" not in url:
             url = f"http://{url}"
         base = url.rstrip("/").removesuffix("/v1")
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise ServerError("an API key has only printable ASCII characters")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
         try:

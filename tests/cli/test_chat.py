@@ -1,0 +1,273 @@
+"""`tokenline chat`: against the real server, against servers that misbehave, and with one of its own."""
+
+import contextlib
+import http.server
+import itertools
+import json
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from tests.cli.command import OnTerminal, assert_one_line, run
+from tests.cli.conftest import RunningServer
+from tokenline.cli.chat import ending_line
+from tokenline.cli.client import ChatClient, Ending, Piece, ServerError
+
+CACHE_LINE = re.compile(r"^cached (\d+) of (\d+) prompt tokens \((\d+\.\d) %\), first token after \d+ ms", re.M)
+
+
+def chat_with(server: RunningServer, *args: object, stdin: str):
+    return run("chat", "--url", server.url, *args, stdin=stdin, env={"TOKENLINE_API_KEY": server.api_key})
+
+
+def test_a_conversation_hits_the_cache_turn_by_turn(server: RunningServer) -> None:
+    questions = "What is the capital of France?\n\nAnd of Italy?\nAnd of Spain?\n/exit\nnever asked\n"
+    done = chat_with(server, "--temperature", "0", "--max-tokens", "24", "--system", "Be brief.", stdin=questions)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Paris" in done.stdout
+    turns = [(int(cached), int(prompt)) for cached, prompt, _ in CACHE_LINE.findall(done.stdout)]
+    assert len(turns) == 3
+    for (_, before), (cached, prompt) in itertools.pairwise(turns):
+        assert before <= cached < prompt, "a turn finds at least the whole prompt of the one before"
+
+
+def test_a_new_conversation_begins_without_the_old_turns(server: RunningServer) -> None:
+    done = chat_with(server, "--max-tokens", "4", stdin="Say yes.\n/new\nSay yes.\n")
+    first, second = CACHE_LINE.findall(done.stdout)
+    assert first[1] == second[1]
+    assert int(second[0]) == int(second[1]) - 1, "the same prompt again: all but its last token is held"
+
+
+def test_an_error_of_the_server_is_one_line_and_the_conversation_goes_on(server: RunningServer) -> None:
+    too_long = "word " * 2000
+    done = chat_with(server, "--max-tokens", "4", stdin=f"Say yes.\n{too_long}\nSay yes.\n")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert re.match(r"tokenline: .*1024 tokens.* \(HTTP 400\)", done.stderr)
+    assert len(CACHE_LINE.findall(done.stdout)) == 2
+    prompts = [int(prompt) for _, prompt, _ in CACHE_LINE.findall(done.stdout)]
+    assert prompts[1] < 200, "the turn that failed is not part of the conversation"
+
+
+@pytest.mark.parametrize("key", ["wrong", "schlüssel"])
+def test_a_wrong_key_is_one_line(server: RunningServer, key: str) -> None:
+    done = run("chat", "--url", server.url, "--api-key", key, stdin="Hello\n")
+    assert_one_line(done, "key")
+
+
+def test_a_model_that_is_not_served_is_one_line(server: RunningServer) -> None:
+    done = chat_with(server, "no-such-model", stdin="Hello\n")
+    assert done.returncode == 2
+    assert "no-such-model" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9", "127.0.0.1:9/v1", "http://", "http://[", "ftp://x", "no such host"]
+)
+def test_no_server_is_one_line(url: str) -> None:
+    assert_one_line(run("chat", "--url", url, stdin="Hello\n"))
+
+
+def test_a_person_can_stop_an_answer_and_go_on(server: RunningServer) -> None:
+    args = ["chat", "--url", server.url, "--temperature", "0", "--max-tokens", "900"]
+    with OnTerminal(args, {"TOKENLINE_API_KEY": server.api_key}) as terminal:
+        terminal.read_until("> ")
+        terminal.type("Count from one to one thousand, in words.\n")
+        terminal.read_until("in words.\n")
+        terminal.read_until(" ")  # the first word of the answer
+        terminal.type("\x03")
+        terminal.read_until("stopped; what was said stays in the conversation")
+        terminal.read_until("> ")
+        terminal.type("\x03")  # at the prompt it leads nowhere
+        terminal.read_until("(Ctrl-D or /exit leaves)")
+        terminal.read_until("> ")
+        terminal.type("/new\n")
+        terminal.read_until("> ")
+        terminal.type("Say yes.\n")
+        terminal.read_until("first token after")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+        assert "Traceback" not in terminal.seen
+
+
+def test_with_a_server_of_its_own_which_ends_with_it() -> None:
+    mark = uuid.uuid4().hex
+    question = "What is the capital of France?\n"
+    done = run("chat", "--temperature", "0", "--max-tokens", "8", stdin=question, env={"TOKENLINE_TEST": mark})
+    assert done.returncode == 0, done.stderr
+    assert len(CACHE_LINE.findall(done.stdout)) == 1
+    assert marked(mark) == []
+
+
+def test_a_server_of_its_own_ends_even_if_the_chat_is_killed() -> None:
+    mark = uuid.uuid4().hex
+    with OnTerminal(["chat"], {"TOKENLINE_TEST": mark}) as terminal:
+        terminal.read_until("> ", seconds=120)
+        assert len(marked(mark)) == 2, "the chat and its server"
+    # leaving the block kills the chat with SIGKILL
+    deadline = time.monotonic() + 30
+    while marked(mark):
+        assert time.monotonic() < deadline, "the server outlived its chat"
+        time.sleep(0.1)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Running processes that have `mark` in their environment."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("TOKENLINE_TEST") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+# --- servers that misbehave ------------------------------------------------------------------------------------------
+
+Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def odd_server(answer: Answer, models: object = None) -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send(200, json.dumps({"data": [{"id": "m"}]} if models is None else models))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            answer(self)
+
+        def send(self, status: int, body: str, kind: str = "application/json") -> None:
+            data = body.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def stream_of(*events: object, end: bool = True) -> Answer:
+    lines = [event if isinstance(event, str) else f"data: {json.dumps(event)}\n\n" for event in events]
+    text = "".join(lines) + ("data: [DONE]\n\n" if end else "")
+    return lambda handler: handler.send(200, text, "text/event-stream")  # type: ignore[attr-defined]
+
+
+def error_of(status: int, body: object) -> Answer:
+    text = body if isinstance(body, str) else json.dumps(body)
+    return lambda handler: handler.send(status, text)  # type: ignore[attr-defined]
+
+
+def delta(content: str | None = None, finish: str | None = None, **more: object) -> dict[str, object]:
+    return {"choices": [{"index": 0, "delta": {"content": content, **more}, "finish_reason": finish}]}
+
+
+def answers(url: str) -> list[Piece | Ending]:
+    client = ChatClient(url, None)
+    try:
+        return list(client.stream({"model": "m", "messages": [{"role": "user", "content": "Hello"}]}))
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (stream_of(delta("a"), {"error": {"message": "it broke"}}), "it broke"),
+        (stream_of(delta("a"), end=False), "the connection ended before the answer did"),
+        (stream_of(delta("a"), "data: {half\n\n"), "the server's stream is not JSON"),
+        (error_of(400, {"error": {"message": "no\nthis way"}}), "no\nthis way (HTTP 400)"),
+        (error_of(422, {"detail": "bad"}), "bad (HTTP 422)"),
+        (error_of(500, "<html>oh no</html>"), "the server answered with HTTP 500"),
+        (error_of(502, "[]"), "the server answered with HTTP 502"),
+        (error_of(429, {"error": "slow down"}), "slow down (HTTP 429)"),
+    ],
+)
+def test_a_failed_answer_is_an_error_with_the_servers_words(answer: Answer, message: str) -> None:
+    with odd_server(answer) as url, pytest.raises(ServerError) as caught:
+        answers(url)
+    assert str(caught.value) == message
+
+
+def test_streams_are_read_as_the_standard_says() -> None:
+    usage = {"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 0}}}
+    comments = ": ping\n\n", "event: message\nid: 7\n"
+    pieces = stream_of(*comments, delta("", role="assistant"), delta("on"), "\n", delta("e", "stop"), usage)
+    with odd_server(pieces) as url:
+        *parts, ending = answers(url)
+    assert parts == [Piece("on"), Piece("e")]
+    assert isinstance(ending, Ending)
+    assert (ending.finish_reason, ending.prompt_tokens, ending.cached_tokens) == ("stop", 9, 0)
+
+
+def test_a_broken_stream_leaves_the_conversation_as_it_was() -> None:
+    requests: list[list[object]] = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        requests.append([])
+        ending = {} if len(requests) == 2 else {"finish": "stop"}
+        stream_of(delta(f"answer {len(requests)}", **ending), end=len(requests) != 2)(handler)
+
+    with odd_server(answer) as url:
+        done = run("chat", "--url", url, stdin="one\ntwo\nthree\n")
+    assert done.returncode == 2
+    assert done.stderr == "tokenline: the connection ended before the answer did\n"
+    assert "answer 3" in done.stdout
+
+
+def test_what_a_model_writes_cannot_steer_the_terminal() -> None:
+    with odd_server(stream_of(delta("\x1b[2Jgone\x07 [bold]x[/bold] :smile:", "stop"))) as url:
+        done = run("chat", "--url", url, stdin="Hello\n")
+    assert done.stdout.startswith("\ufffd[2Jgone\ufffd [bold]x[/bold] :smile:\n")
+
+
+def test_reasoning_is_shown_but_not_sent_back() -> None:
+    with odd_server(stream_of(delta(reasoning_content="hm"), delta("yes", "stop"))) as url:
+        assert answers(url)[:2] == [Piece(reasoning="hm"), Piece("yes")]
+        assert run("chat", "--url", url, stdin="Hello\n").stdout.startswith("hm\nyes\n")
+
+
+@pytest.mark.parametrize("models", [{"data": []}, {"models": []}, [], {"data": [{"name": "m"}]}])
+def test_a_server_without_models_is_one_line(models: object) -> None:
+    with odd_server(stream_of(), models) as url:
+        assert_one_line(run("chat", "--url", url, stdin="Hello\n"))
+
+
+def test_input_that_is_not_utf8_is_not_fatal() -> None:
+    with odd_server(stream_of(delta("yes", "stop"))) as url:
+        assert run("chat", "--url", url, stdin="caf\udce9\n").stdout.startswith("yes\n")
+
+
+@pytest.mark.parametrize(
+    ("ending", "line"),
+    [
+        (Ending("stop", 861, 812, 0.0612), "cached 812 of 861 prompt tokens (94.3 %), first token after 61 ms"),
+        (
+            Ending("length", 9, 0, 1),
+            "cached 0 of 9 prompt tokens (0.0 %), first token after 1000 ms, cut off at the token limit",
+        ),
+        (Ending("stop", 10, None, None), "10 prompt tokens, the server does not say how many were cached"),
+        (Ending("stop", None, None, None), "the server does not say how many tokens the prompt had"),
+        (Ending("stop", 0, 0, None), "cached 0 of 0 prompt tokens (0.0 %)"),
+    ],
+)
+def test_what_is_said_after_a_turn(ending: Ending, line: str) -> None:
+    assert ending_line(ending) == line

@@ -1,0 +1,179 @@
+"""`tokenline render`: the line of a request, token by token, with the real default model and its template."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.command import assert_one_line, run
+from tokenline.cli.main import app
+from tokenline.cli.render import Token, tokens_of_line, tokens_of_request
+from tokenline.render.line import Line, Origin, Span
+from tokenline.render.renderer import Renderer
+
+REQUEST = {
+    "messages": [
+        {"role": "system", "content": "你是助手"},
+        {"role": "user", "content": 'naïve  "text"\n😀 <|im_end|>'},
+    ]
+}
+
+
+def value_at(request: Any, pointer: str) -> Any:
+    for step in pointer.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        request = request[int(step)] if isinstance(request, list) else request[step]
+    return request
+
+
+def check(tokens: list[Token], request: Any, text: str) -> None:
+    """What is claimed of each part must be true of the request; what is unknown claims nothing."""
+    for token in tokens:
+        assert token.parts
+        assert (token.parts[0].start, token.parts[-1].end) == (token.start, token.end)
+        for part in token.parts:
+            if part.origin == "request" and part.offset is not None:
+                assert part.pointer is not None
+                value = value_at(request, part.pointer)
+                assert text[part.start : part.end] == value[part.offset : part.offset + part.end - part.start]
+            elif part.origin != "request":
+                assert part.pointer is None
+
+
+def test_the_ids_are_those_of_the_server_and_the_origins_are_true(smollm2_renderer: Renderer) -> None:
+    from tokenline.render.chat_input import ChatInput
+
+    line = smollm2_renderer.chat(ChatInput(messages=REQUEST["messages"]))
+    tokens = tokens_of_request(json.dumps(REQUEST).encode(), smollm2_renderer)
+    assert [token.id for token in tokens] == line.ids.tolist()
+    check(tokens, REQUEST, line.text)
+    data = b"".join(token.broken if token.broken is not None else token.text.encode() for token in tokens)
+    assert data.decode() == line.text
+
+
+def test_a_raw_prompt_comes_from_the_prompt(smollm2_renderer: Renderer) -> None:
+    for request, pointer in [({"prompt": "Hello,  wörld"}, "/prompt"), ({"prompt": ["Hello,  wörld"]}, "/prompt/0")]:
+        tokens = tokens_of_request(json.dumps(request).encode(), smollm2_renderer)
+        assert {part.pointer for token in tokens for part in token.parts} == {pointer}
+        check(tokens, request, "Hello,  wörld")
+
+
+def test_a_prompt_of_ids_is_shown_id_by_id(smollm2_renderer: Renderer) -> None:
+    tokens = tokens_of_request(b'{"prompt": [1, 28120, 2]}', smollm2_renderer)
+    assert [(token.id, token.text, token.parts[0].pointer) for token in tokens] == [
+        (1, "<|im_start|>", "/prompt/0"),
+        (28120, "hello", "/prompt/1"),
+        (2, "<|im_end|>", "/prompt/2"),
+    ]
+
+
+def test_a_token_across_a_border_says_so(smollm2_renderer: Renderer) -> None:
+    text = "hello world"
+    ids, offsets = smollm2_renderer.tokenizer.encode_with_offsets(text, parse_special=False)
+    spans = (
+        Span(0, 3, Origin.TEMPLATE),
+        Span(3, 8, Origin.REQUEST, "/messages/0/content", 10),
+        Span(8, 11, Origin.UNKNOWN),
+    )
+    tokens = list(tokens_of_line(Line(np.array(ids, dtype=np.int32), text, offsets, spans), smollm2_renderer.tokenizer))
+    assert [token.as_json() for token in tokens] == [
+        {
+            "id": ids[0],
+            "text": "hello",
+            "start": 0,
+            "end": 5,
+            "origin": "mixed",
+            "pointer": None,
+            "offset": None,
+            "parts": [
+                {"start": 0, "end": 3, "origin": "template", "pointer": None, "offset": None},
+                {"start": 3, "end": 5, "origin": "request", "pointer": "/messages/0/content", "offset": 10},
+            ],
+        },
+        {
+            "id": ids[1],
+            "text": " world",
+            "start": 5,
+            "end": 11,
+            "origin": "mixed",
+            "pointer": None,
+            "offset": None,
+            "parts": [
+                {"start": 5, "end": 8, "origin": "request", "pointer": "/messages/0/content", "offset": 12},
+                {"start": 8, "end": 11, "origin": "unknown", "pointer": None, "offset": None},
+            ],
+        },
+    ]
+
+
+def test_json_from_a_file_and_from_stdin_are_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps(REQUEST))
+    done = run("render", file, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    tokens = json.loads(done.stdout)
+    assert {"id", "text", "start", "end", "origin", "pointer", "offset"} <= tokens[0].keys()
+    assert tokens[0]["text"] == "<|im_start|>"
+    assert run("render", "-", "--json", stdin=json.dumps(REQUEST)).stdout == done.stdout
+
+
+def test_for_a_person_there_is_a_line_for_each_token(smollm2: Path) -> None:
+    done = CliRunner().invoke(app, ["render", "-"], input='{"prompt": "tab\\tand\\nnewline \\u001b[31m 你"}')
+    assert done.exit_code == 0
+    *lines, summary = done.stdout.splitlines()
+    assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
+    assert summary == f"{len(lines)} tokens, {len(lines)} request"
+    assert "\x1b" not in done.stdout
+    assert '"\\n"' in done.stdout
+    assert '"\\xe4\\xbd"' in done.stdout, "half a character is shown as its bytes"
+
+
+def test_another_template(smollm2: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+    request = '{"messages": [{"role": "user", "content": "hi"}]}'
+    arguments = ["render", "-", "--json", "--chat-template", str(template)]
+    done = CliRunner().invoke(app, arguments, input=request)
+    assert "".join(token["text"] for token in json.loads(done.stdout)) == "<user>hi"
+    template.write_text("{{ raise_exception('not today') }}")
+    done = CliRunner().invoke(app, arguments, input=request)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "not today" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("request_text", "part"),
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ('{"messages": NaN}', "not valid JSON"),
+        ("[" * 100000, "not valid JSON"),
+        ("[]", 'either "messages" or "prompt"'),
+        ("{}", 'either "messages" or "prompt"'),
+        ('{"messages": [], "prompt": ""}', 'either "messages" or "prompt"'),
+        ('{"messages": []}', "messages"),
+        ('{"messages": "hi"}', "messages"),
+        ('{"messages": [{"role": "nobody", "content": ""}]}', "messages[0].role"),
+        ('{"messages": [{"role": "user", "content": 5}]}', "messages[0].content"),
+        ('{"messages": [{"role": "user", "content": "hi"}], "tools": 3}', "tools"),
+        ('{"prompt": null}', "prompt"),
+        ('{"prompt": [1, -1]}', "prompt[1]"),
+        ('{"prompt": [1, true]}', "prompt[1]"),
+        ('{"prompt": ["a", "b"]}', "several prompts"),
+    ],
+)
+def test_a_request_that_cannot_be_rendered_is_one_line(smollm2: Path, request_text: str, part: str) -> None:
+    done = CliRunner().invoke(app, ["render", "-"], input=request_text)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("tokenline: ")
+    assert done.stderr.count("\n") == 1
+    assert part in done.stderr
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    assert_one_line(run("render", tmp_path / "absent.json"), "absent.json: No such file or directory")
+    assert_one_line(run("render", tmp_path), "Is a directory")
