@@ -202,7 +202,7 @@ async def test_the_ids_can_be_had(served: Served):
     assert answer["prompt_token_ids"] == served.renderer.chat(ChatInput(UNICODE)).ids.tolist()
     first, *chunks = await stream(served.http, CHAT, body)
     assert first["prompt_token_ids"] == answer["prompt_token_ids"]
-    assert sum((c["choices"][0]["token_ids"] for c in chunks), []) == answer["choices"][0]["token_ids"]
+    assert [i for c in chunks for i in c["choices"][0]["token_ids"]] == answer["choices"][0]["token_ids"]
     assert len(answer["choices"][0]["token_ids"]) == answer["usage"]["completion_tokens"]
 
 

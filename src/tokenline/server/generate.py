@@ -79,8 +79,12 @@ class Generation:
         self._steps = self._all_steps()
         self._first = asyncio.ensure_future(anext(self._steps))
         done, _ = await asyncio.wait({self._first}, timeout=wait_s)
-        if done and (error := self._first.exception()) is not None:
-            raise from_refusal(error) if isinstance(error, RequestRefused) else error
+        if done:
+            try:
+                _, step = self._first.result()
+            except RequestRefused as refusal:
+                raise from_refusal(refusal) from None
+            self._check_alive(step)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """All pieces, until every choice has finished. Raises ApiError when the engine fails or shuts down."""
@@ -102,13 +106,7 @@ class Generation:
     def _piece(self, job: int, step: Step) -> Piece | None:
         if step.cache_use is not None:
             self._cache_use[job] = step.cache_use
-        if step.finish_reason is FinishReason.ERROR:
-            logger.error("request %s failed in the engine: %s", self.record.id, step.error)
-            self.record.finish, self.record.error = "error", "engine_failed"
-            raise internal_error(self.record.id)
-        if step.finish_reason is FinishReason.ABORT:
-            self.record.error = "shutting_down"
-            raise shutting_down()
+        self._check_alive(step)
         choice = sum(self.jobs[earlier].request.n for earlier in range(job)) + step.choice
         if self._finish_reasons[choice] is not None:
             return None  # a step that was under way when the choice was stopped
@@ -130,6 +128,16 @@ class Generation:
             piece.deltas += stream.finish(cut=step.finish_reason is FinishReason.LENGTH)
             piece.finish_reason = self._finish_reasons[choice] = stream.finish_reason
         return piece
+
+    def _check_alive(self, step: Step) -> None:
+        """Raise an ApiError if the engine has failed on this request or is shutting down."""
+        if step.finish_reason is FinishReason.ERROR:
+            logger.error("request %s failed in the engine: %s", self.record.id, step.error)
+            self.record.finish, self.record.error = "error", "engine_failed"
+            raise internal_error(self.record.id)
+        if step.finish_reason is FinishReason.ABORT:
+            self.record.error = "shutting_down"
+            raise shutting_down()
 
     async def _all_steps(self) -> AsyncGenerator[tuple[int, Step], None]:
         """The steps of all jobs, each with the number of its job."""

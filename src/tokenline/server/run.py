@@ -25,6 +25,8 @@ class ServerError(Exception):
 
 def bind(host: str, port: int) -> socket.socket:
     """Take the port (0: any free one). Raises ServerError. Worth doing before a model is loaded for minutes."""
+    if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
+        raise ServerError(f"cannot listen on {host}:{port}: a port is a number from 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

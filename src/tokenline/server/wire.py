@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
+MAX_INTEGER = 2**31 - 1
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
@@ -18,9 +19,8 @@ MAX_TOP_LOGPROBS = 20
 MAX_SALT_CHARACTERS = 1024
 
 
-def _integer(low: int, high: int | None = None) -> Any:
-    text = f"an integer from {low} to {high}" if high is not None else f"an integer of at least {low}"
-    return Field(default=None, ge=low, le=high, description=text)
+def _integer(low: int, high: int = MAX_INTEGER) -> Any:
+    return Field(default=None, ge=low, le=high, description=f"an integer from {low} to {high}")
 
 
 def _number(low: float, high: float) -> Any:
@@ -91,7 +91,9 @@ class GenerationBody(Body):
     )
 
     # Extensions, named as in vLLM.
-    top_k: int | None = Field(default=None, ge=-1, description="an integer: 0 or -1 for off, or at least 1")
+    top_k: int | None = Field(
+        default=None, ge=-1, le=MAX_INTEGER, description=f"an integer: 0 or -1 for off, or from 1 to {MAX_INTEGER}"
+    )
     min_p: float | None = _number(0, 1)
     repetition_penalty: float | None = _number(0.01, 100)
     min_tokens: int | None = _integer(0)
