@@ -1,6 +1,11 @@
 """What tests of several rooms share: the default model and its renderer, each fetched or built once a session."""
 
+import os
 from pathlib import Path
+
+# Before anything imports torch: on matrices as small as the tests' a second thread costs more than it gives, and on a
+# busy machine its spinning costs a hundredfold.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 

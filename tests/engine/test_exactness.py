@@ -36,15 +36,6 @@ def greedy_alone(model: Model, prompt: list[int], max_tokens: int) -> list[int]:
     return line[len(prompt) :]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Matrices this small are faster on one thread, above all on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module", params=FAMILIES)
 def model(request, tmp_path_factory) -> Model:
     return load_model(make_tiny(request.param, tmp_path_factory.mktemp(request.param)), device="cpu", dtype="float32")
