@@ -11,6 +11,7 @@ from tokenline.parse import reasoning
 from tokenline.parse.delta import OutputParser
 from tokenline.parse.harmony import HarmonyReader
 from tokenline.parse.parser import Parser, Reader
+from tokenline.parse.plain import PlainParser
 from tokenline.parse.reasoning import ReasoningFormat, ReasoningReader
 from tokenline.parse.sink import new_call_id
 from tokenline.parse.tools import xml_calls
@@ -135,6 +136,8 @@ def make_parser(
         readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None))
     elif tool_parser is not None:
         readers.append(_TOOLS[tool_parser](ToolSchemas(tools)))
+    if not readers:
+        return PlainParser()
     new_id = _mistral_id if tool_parser == "mistral" else new_call_id
     return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id)
 

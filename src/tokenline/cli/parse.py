@@ -1,0 +1,155 @@
+"""`tokenline parse`: what this server would make of a raw model output. For those whose tool call "is not recognised".
+
+The output goes through the same path as a generated answer: detokenizer, stop strings, parser. A text is one piece;
+with --pieces, each piece stands for one id. Raw text has no control tokens: a marker counts wherever it is spelled.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenline.cli.console import CommandError
+
+if TYPE_CHECKING:
+    from tokenline.parse.delta import Delta
+    from tokenline.parse.message import Message
+
+
+def parse(
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="The raw output, or - for stdin.")] = "-",
+    tool_call_parser: Annotated[str | None, typer.Option(metavar="NAME", help="As the server takes it.")] = None,
+    reasoning_parser: Annotated[str | None, typer.Option(metavar="NAME", help="As the server takes it.")] = None,
+    tools: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The request's tools, a JSON list; some formats need their types."),
+    ] = None,
+    prompt_end: Annotated[
+        str, typer.Option(metavar="TEXT", help="The end of the rendered prompt: whether it has opened the reasoning.")
+    ] = "",
+    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A stop string. May be repeated.")] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="FILE is a JSON list of pieces, fed one by one.")] = False,
+    cut: Annotated[bool, typer.Option("--cut", help="The output was cut off by max_tokens.")] = False,
+) -> None:
+    """Parse a raw model output: its message, finish_reason and deltas as JSON."""
+    from tokenline.parse.registry import make_parser
+    from tokenline.parse.stream import OutputStream
+
+    parts = _pieces(file) if pieces else [_text(file)]
+    if not all(stop or ()):
+        raise CommandError("--stop: a stop string must not be empty")
+    try:
+        parser = make_parser(tool_call_parser, reasoning_parser, tools=_tools(tools), prompt_end=prompt_end)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    stream = OutputStream(_Pieces(parts), stop=stop or (), parser=parser)
+    deltas: list[Delta] = []
+    for index in range(len(parts)):
+        deltas += stream.feed([index])
+    deltas += stream.finish(cut)
+    result = {
+        "message": message_json(stream.message(deltas)),
+        "finish_reason": stream.finish_reason,
+        "deltas": [delta_json(delta) for delta in deltas],
+    }
+    print(json.dumps(result, ensure_ascii=False, indent=2))
+
+
+class _Pieces:
+    """A vocabulary whose k-th id is the k-th piece."""
+
+    strips_leading_space = False
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = [piece.encode() for piece in pieces]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._pieces[token_id]
+
+    def is_special(self, token_id: int) -> bool:
+        return False
+
+
+# --- what was given --------------------------------------------------------------------------------------------------
+
+
+def _text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from error
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{_name(file)} is not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def _json(file: str) -> Any:
+    try:
+        return json.loads(_text(file))
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{_name(file)} is not valid JSON: {error}") from error
+
+
+def _pieces(file: str) -> list[str]:
+    value = _json(file)
+    if not isinstance(value, list):
+        raise CommandError(f"{_name(file)}: with --pieces it must be a JSON list of strings")
+    for index, piece in enumerate(value):
+        if not isinstance(piece, str):
+            raise CommandError(f"{_name(file)}: piece {index} is not a string")
+        if any("\ud800" <= character <= "\udfff" for character in piece):
+            raise CommandError(f"{_name(file)}: piece {index} has half of a surrogate pair, which is no character")
+    return value
+
+
+def _tools(file: str | None) -> list[dict[str, Any]] | None:
+    if file is None:
+        return None
+    value = _json(file)
+    if isinstance(value, dict) and isinstance(value.get("tools"), list):
+        value = value["tools"]  # a whole request
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+        raise CommandError(f"--tools: {_name(file)} must be a JSON list of tools, as in a request")
+    for index, tool in enumerate(value):
+        function = tool.get("function", tool)
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise CommandError(f"--tools: {_name(file)}: tool {index} has no function.name")
+    return value
+
+
+def _name(file: str) -> str:
+    return "stdin" if file == "-" else file
+
+
+# --- what came out, as the API has it --------------------------------------------------------------------------------
+
+
+def message_json(message: "Message") -> dict[str, Any]:
+    made: dict[str, Any] = {"role": "assistant", "content": message.content}
+    if message.reasoning is not None:
+        made["reasoning_content"] = made["reasoning"] = message.reasoning
+    if message.tool_calls:
+        made["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return made
+
+
+def delta_json(delta: "Delta") -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if delta.content:
+        made["content"] = delta.content
+    if delta.reasoning:
+        made["reasoning_content"] = made["reasoning"] = delta.reasoning
+    if delta.tool_calls:
+        made["tool_calls"] = []
+    for call in delta.tool_calls:
+        head = {} if call.id is None else {"id": call.id, "type": "function"}
+        name = {} if call.name is None else {"name": call.name}
+        made["tool_calls"].append({"index": call.index, **head, "function": {**name, "arguments": call.arguments}})
+    return made
