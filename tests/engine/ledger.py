@@ -17,6 +17,8 @@ VOCAB = 97
 
 
 class LedgerPool:
+    layout = "ledger int64"
+
     def __init__(self, num_blocks: int, block_size: int):
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -24,6 +26,12 @@ class LedgerPool:
 
     def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
         self.ids[target, :tokens] = self.ids[source, :tokens]
+
+    def export_block(self, block: int) -> np.ndarray:
+        return self.ids[block].view(np.uint8).copy()
+
+    def import_block(self, block: int, data: np.ndarray) -> None:
+        self.ids[block] = data.view(np.int64)
 
 
 class LedgerModel:

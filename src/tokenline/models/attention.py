@@ -34,11 +34,26 @@ class TorchKVPool:
         shape = (layers, num_blocks, kv_heads, block_size, head_dim)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.layout = f"torch {dtype} [k v, layers {layers}, kv heads {kv_heads}, block, head dim {head_dim}]"
 
     def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` tokens of block `source` to block `target`, in every layer."""
         for cache in (self.keys, self.values):
             cache[:, target, :, :tokens] = cache[:, source, :, :tokens]
+
+    def export_block(self, block: int) -> np.ndarray:
+        """A copy of the block's keys and values, all layers, as bytes in the order that `layout` says."""
+        both = torch.stack((self.keys[:, block], self.values[:, block]))
+        return both.cpu().reshape(-1).view(torch.uint8).numpy()
+
+    def import_block(self, block: int, data: np.ndarray) -> None:
+        """Write what `export_block` of a pool with the same layout and block size gave."""
+        keys, values = self.keys[:, block], self.values[:, block]
+        if data.dtype != np.uint8 or data.shape != (keys.nbytes + values.nbytes,):
+            raise ValueError(f"a block has {keys.nbytes + values.nbytes} bytes, not {data.dtype} {list(data.shape)}")
+        both = torch.from_numpy(data).view(keys.dtype).view(2, *keys.shape)
+        keys.copy_(both[0])
+        values.copy_(both[1])
 
 
 @dataclass(frozen=True, slots=True)

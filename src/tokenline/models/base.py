@@ -43,9 +43,18 @@ class KVPool(Protocol):
 
     num_blocks: int
     block_size: int  # tokens a block
+    layout: str  # names dtype and order of what `export_block` gives: bytes of another layout must never be imported
 
     def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` tokens of block `source` to block `target`, in every layer (copy-on-write)."""
+        ...
+
+    def export_block(self, block: int) -> np.ndarray:
+        """A copy of the block's keys and values in all layers: uint8 [bytes], as many for every block."""
+        ...
+
+    def import_block(self, block: int, data: np.ndarray) -> None:
+        """Write what `export_block` of a pool with the same layout and block size gave. ValueError: wrong length."""
         ...
 
 
