@@ -6,7 +6,7 @@ The server, the command line and the diagnosis call this and nothing below it. I
 call from several threads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ import numpy as np
 
 from tokenline.models.errors import ModelError
 from tokenline.render.chat_input import ChatInput
+from tokenline.render.control import ControlTokens
+from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
-from tokenline.render.line import Line
-from tokenline.render.normalize import find_needs, normalize
+from tokenline.render.line import Line, Span
+from tokenline.render.normalize import TemplateNeeds, find_needs, normalize
 from tokenline.render.provenance import literal, spans_of
 from tokenline.render.template import ChatTemplate, Clock
-from tokenline.render.tokenizer import Tokenizer
+from tokenline.render.tokenizer import Tokenizer, text_for_utf8
 from tokenline.render.traced_json import trace_value
 
 _CHATML = (
@@ -48,6 +50,7 @@ class Renderer:
         except RenderError as error:
             raise ModelError(error.message) from error
         self._needs = {name: find_needs(t, self._named_tokens) for name, t in self._templates.items()}
+        self._encoder = LineEncoder(tokenizer, ControlTokens(tokenizer.vocabulary, self._templates.values()))
 
     @classmethod
     def from_model(cls, path: Path, *, chat_template: str | None = None, clock: Clock = datetime.now) -> "Renderer":
@@ -70,6 +73,10 @@ class Renderer:
         """The template for a request, with or without tools. Raises RenderError where the model has none."""
         return self._templates[self._template_name(tools)]
 
+    def needs(self, *, tools: bool = False) -> TemplateNeeds:
+        """What that template wants its messages to be like."""
+        return self._needs[self._template_name(tools)]
+
     def _template_name(self, tools: bool) -> str:
         if tools and "tool_use" in self._templates:
             return "tool_use"
@@ -85,9 +92,45 @@ class Renderer:
 
     def apply_template(self, chat: ChatInput) -> str:
         """The rendered chat as text. Raises RenderError."""
-        return self._render(chat, traced=False)
+        return self._render(chat)[0]
 
-    def _render(self, chat: ChatInput, *, traced: bool) -> str:
+    def chat(self, chat: ChatInput, trace: bool = False, *, namespace: Hashable = None) -> Line:
+        """The line of a chat. Raises RenderError.
+
+        `trace`: with the origin of every character. `namespace`: whose remembered ids may be used (see `remember`).
+        The ids are the same with and without `trace`.
+        """
+        text, values = self._render(chat)
+        traced: str | None = None
+        spans: tuple[Span, ...] = ()
+        if trace or self._encoder.control.may_forge(values):
+            traced = self._render(chat, traced=True)[0]
+            if traced != text:  # then nothing is known of where the text came from: no origins, no control tokens
+                traced = text
+        if trace and traced is not None:
+            spans = spans_of(traced)
+        text = text_for_utf8(text)
+        ids, offsets = self._encoder.encode(text, traced, namespace)
+        return Line(ids, text, offsets, spans)
+
+    def remember(self, line: Line, generated: Sequence[int], *, namespace: Hashable = None) -> None:
+        """Show what was generated behind a line of `chat`: when a client sends that text back as history, its line
+        will have these ids and no others that spell the same. Call it when an answer is complete, with all its ids.
+        """
+        closing = [id for id in self.end_ids if self._closes_turns(id)]
+        self._encoder.remember(line, generated, self.end_ids, closing, namespace)
+
+    def _closes_turns(self, id: int) -> bool:
+        """Whether a template writes this token itself."""
+        text = self.tokenizer.token_bytes(id).decode("utf-8", "replace")
+        names = [name for name, token in self._named_tokens.items() if token == text]
+        return any(
+            any(text in literal for literal in template.literals) or any(map(template.mentions, names))
+            for template in self._templates.values()
+        )
+
+    def _render(self, chat: ChatInput, *, traced: bool = False) -> tuple[str, list[Any]]:
+        """The text, and the request's values that went into it."""
         template_name = self._template_name(bool(chat.tools))
         template = self._templates[template_name]
         named: Mapping[str, str] = self._named_tokens
@@ -107,29 +150,21 @@ class Renderer:
             **values,
             "add_generation_prompt": chat.add_generation_prompt,
         }
+        sent = [*values.values(), chat.template_kwargs]
         if chat.continue_final_message:
-            return _render_open_end(render, variables, len(values["messages"]) - 1)
+            return _render_open_end(render, variables, len(values["messages"]) - 1), sent
         try:
-            return render(variables)
+            return render(variables), sent
         except RenderError as error:
             raise _with_place(error, render, variables) from error
-
-    def chat(self, chat: ChatInput, trace: bool = False) -> Line:
-        """The line of a chat. `trace`: with the origin of every character. Raises RenderError."""
-        text = self._render(chat, traced=False)
-        spans = ()
-        if trace:
-            traced = self._render(chat, traced=True)
-            spans = spans_of(traced if traced == text else text)  # never a different text, rather no origins
-        ids, offsets = self.tokenizer.encode_with_offsets(text, parse_special=True)
-        return Line(np.array(ids, dtype=np.int32), text, offsets, spans)
 
     def text(self, prompt: str) -> Line:
         """The line of a raw prompt (/v1/completions): BOS where the tokenizer asks for it, unless it is there already.
 
         Special tokens in it are read as such, as vLLM does it: whoever writes a raw prompt writes all of it.
         """
-        ids, offsets = self.tokenizer.encode_with_offsets(prompt, parse_special=True)
+        prompt = text_for_utf8(prompt)
+        ids, offsets = self.tokenizer.encode_with_offsets(prompt)
         prefix = list(self.tokenizer.vocabulary.prefix_ids)
         if prefix and ids[: len(prefix)] != prefix:
             ids = [*prefix, *ids]

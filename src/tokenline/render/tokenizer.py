@@ -6,15 +6,18 @@ text may contain special tokens is the caller's to say: `parse_special`. Safe to
 
 import codecs
 import json
+import re
 import secrets
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
 
 from tokenline.models.errors import ModelError
+from tokenline.render.errors import RenderError
 from tokenline.render.vocabulary import Vocabulary
 from tokenline.render.vocabulary_gguf import read_gguf_vocabulary
 from tokenline.render.vocabulary_hf import read_hf_vocabulary
@@ -28,14 +31,14 @@ class Tokenizer:
         self.strips_leading_space = vocabulary.strips_leading_space
         self._pieces = vocabulary.pieces
         self._special_ids = frozenset(vocabulary.special.values())
-        self._full = _build(vocabulary.spec)
-        for text, id in vocabulary.added.items():
-            if self._full.token_to_id(text) != id:
-                raise ModelError(
-                    f"the token {text!r} has id {id}, but the tokenizer gives {self._full.token_to_id(text)}"
-                )
-        self._without: dict[frozenset[str], tokenizers.Tokenizer] = {}
+        self._lengths = np.array([len(piece) for piece in vocabulary.pieces], dtype=np.int64)
+        self._start_differs = '"first"' in vocabulary.spec  # Metaspace's "prepend_scheme", never another word of it
         self._lock = threading.Lock()
+        self._encoders: dict[tuple[frozenset[str], bool], tokenizers.Tokenizer] = {}
+        self._full = self._encoder(frozenset(), continued=False)
+        for text, id in vocabulary.added.items():
+            if (given := self._full.token_to_id(text)) != id:
+                raise ModelError(f"the token {text!r} has id {id}, but the tokenizer gives {given}")
 
     @classmethod
     def from_model(cls, path: Path) -> "Tokenizer":
@@ -48,6 +51,14 @@ class Tokenizer:
         """One more than the largest id."""
         return len(self._pieces)
 
+    def ends_segment(self, token: str) -> bool:
+        """Whether what follows this added token is encoded independently of it and of what precedes it."""
+        id = self.vocabulary.added.get(token)
+        added = self._full.get_added_tokens_decoder().get(id) if id is not None else None
+        if added is None or added.rstrip or added.single_word:
+            return False
+        return not added.normalized or self._full.normalizer is None
+
     @property
     def special_tokens(self) -> dict[str, int]:
         """Control tokens, text to id."""
@@ -59,65 +70,58 @@ class Tokenizer:
         `parse_special`: the text of a control token becomes that token; otherwise it is encoded as any other text and
         no control token can come out. `add_special`: put BOS (and EOS) where this tokenizer asks for it.
         """
-        ids = self.encode_with_offsets(text, parse_special=parse_special)[0]
+        as_text = frozenset() if parse_special else frozenset(self.vocabulary.special)
+        ids = self.encode_with_offsets(text, as_text=as_text)[0]
         if add_special:
             ids = [*self.vocabulary.prefix_ids, *ids, *self.vocabulary.suffix_ids]
         return ids
 
     def encode_with_offsets(
-        self, text: str, *, parse_special: bool, as_text: frozenset[str] | None = None
+        self, text: str, *, as_text: frozenset[str] = frozenset(), continued: bool = False
     ) -> tuple[list[int], np.ndarray]:
         """The ids of a text and each token's characters in it, int32 [n, 2]: start and end.
 
-        A character of several tokens is given to each of them. `as_text`: added tokens that are to be read as plain
-        text although `parse_special` is set.
+        A character of several tokens is given to each of them. `as_text`: added tokens that are read as any other
+        text; none of their ids comes out. `continued`: the text follows an added token instead of beginning a line.
         """
-        excluded = as_text if as_text is not None else frozenset()
-        if not parse_special:
-            excluded |= frozenset(self.vocabulary.special)
-        encoder = self._encoder(excluded)
-        encoding = encoder.encode(_encodable(text), add_special_tokens=False)
+        encoding = self._encoder(as_text, continued).encode(text_for_utf8(text), add_special_tokens=False)
         ids = encoding.ids
-        if not parse_special and not self._special_ids.isdisjoint(ids):
-            return self._encode_in_halves(text, excluded)
-        offsets = self._offsets(text, ids)
+        if as_text and not {self.vocabulary.added[token] for token in as_text}.isdisjoint(ids):
+            return self._encode_in_halves(text, as_text, continued)
+        offsets = self.offsets_of(text, ids)
         if offsets is None:
             offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
         return ids, offsets
 
-    def _encode_in_halves(self, text: str, excluded: frozenset[str]) -> tuple[list[int], np.ndarray]:
-        """For a tokenizer that makes a control token from plain text: cut the text until it no longer does."""
+    def _encode_in_halves(self, text: str, as_text: frozenset[str], continued: bool) -> tuple[list[int], np.ndarray]:
+        """For a tokenizer that merges plain text to a control token: cut the text until it no longer does."""
         if len(text) < 2:
-            raise ModelError(f"this tokenizer has no other token for {text!r} than a control token")
+            raise RenderError(f"this model's tokenizer has no token for the text {text!r} but a control token")
         middle = len(text) // 2
-        left, left_offsets = self.encode_with_offsets(text[:middle], parse_special=False, as_text=excluded)
-        right, right_offsets = self.encode_with_offsets(text[middle:], parse_special=False, as_text=excluded)
+        left, left_offsets = self.encode_with_offsets(text[:middle], as_text=as_text, continued=continued)
+        right, right_offsets = self.encode_with_offsets(text[middle:], as_text=as_text, continued=True)
         return left + right, np.concatenate((left_offsets, right_offsets + middle))
 
-    def _encoder(self, excluded: frozenset[str]) -> tokenizers.Tokenizer:
-        """The tokenizer without some of its added tokens; made when first needed."""
-        if not excluded:
-            return self._full
+    def _encoder(self, as_text: frozenset[str], continued: bool) -> tokenizers.Tokenizer:
+        """The tokenizer without some of its added tokens, or for the middle of a line; made when first needed."""
+        key = (as_text, continued and self._start_differs)
         with self._lock:
-            if excluded not in self._without:
-                self._without[excluded] = _build(self.vocabulary.spec, excluded)
-            return self._without[excluded]
+            if key not in self._encoders:
+                self._encoders[key] = _build(self.vocabulary.spec, *key)
+            return self._encoders[key]
 
-    def _offsets(self, text: str, ids: Sequence[int]) -> np.ndarray | None:
+    def offsets_of(self, text: str, ids: Sequence[int] | np.ndarray) -> np.ndarray | None:
         """Offsets from the tokens' bytes, where these add up to the text; None where the tokenizer changed it."""
-        pieces = [self._pieces[id] for id in ids]
-        data = text.encode("utf-8", "replace")
-        if b"".join(pieces) != data:
+        data = text_for_utf8(text).encode()
+        if b"".join(map(self._pieces.__getitem__, ids)) != data:
             return None
-        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-        starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
-        # the character that byte i belongs to; one more entry for the end of the text
-        character = np.cumsum((np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80) - 1
-        offsets = np.empty((len(ids), 2), dtype=np.int32)
-        if len(ids):
-            offsets[:, 0] = character[np.minimum(starts, len(data) - 1)]
-            offsets[:, 1] = character[ends - 1] + 1
-        return offsets
+        if not data:
+            return np.zeros((len(ids), 2), dtype=np.int32)
+        ends = np.cumsum(self._lengths[np.asarray(ids, dtype=np.int32)])
+        starts = np.concatenate(([0], ends[:-1]))
+        # the character that each byte belongs to
+        character = np.cumsum((np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80, dtype=np.int32) - 1
+        return np.stack((character[np.minimum(starts, len(data) - 1)], character[ends - 1] + 1), axis=1)
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """The text of some ids, invalid UTF-8 as U+FFFD; without the control tokens if `skip_special`."""
@@ -157,16 +161,18 @@ class Tokenizer:
         return self._full.token_to_id(token)
 
 
-def _build(spec: str, excluded: frozenset[str] = frozenset()) -> tokenizers.Tokenizer:
-    if excluded:
+def _build(spec: str, as_text: frozenset[str], continued: bool) -> tokenizers.Tokenizer:
+    if as_text or continued:
         parsed = json.loads(spec)
         vocab = parsed["model"]["vocab"]
-        in_model = excluded & (vocab.keys() if isinstance(vocab, dict) else {entry[0] for entry in vocab})
+        in_model = as_text & (vocab.keys() if isinstance(vocab, dict) else {entry[0] for entry in vocab})
         tokens = [token for token in parsed["added_tokens"] if token["content"] not in in_model]
         for token in tokens:  # one without a place in the model keeps its id only by its place in this list
-            if token["content"] in excluded:
+            if token["content"] in as_text:
                 token["content"] = f"\U0010fffd{secrets.token_hex(16)}"
         parsed["added_tokens"] = tokens
+        if continued:
+            _without_first_space(parsed["pre_tokenizer"])
         spec = json.dumps(parsed, ensure_ascii=False)
     try:
         tokenizer = tokenizers.Tokenizer.from_str(spec)
@@ -177,10 +183,19 @@ def _build(spec: str, excluded: frozenset[str] = frozenset()) -> tokenizers.Toke
     return tokenizer
 
 
-def _encodable(text: str) -> str:
-    """JSON can carry lone surrogates, which UTF-8 cannot: they become U+003F, as `str.encode` replaces them."""
+def _without_first_space(pre_tokenizer: dict[str, Any] | None) -> None:
+    """Metaspace that puts a space before the first word of a line: none, since the line has begun already."""
+    if pre_tokenizer is None:
+        return
+    for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        if step.get("prepend_scheme") == "first":
+            step["prepend_scheme"] = "never"
+
+
+def text_for_utf8(text: str) -> str:
+    """JSON can carry halves of surrogate pairs, which UTF-8 cannot: each becomes U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
+        return re.sub("[\ud800-\udfff]", "\ufffd", text)
     return text

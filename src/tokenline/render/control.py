@@ -1,0 +1,91 @@
+"""Which control tokens in a rendered chat the template wrote, and which a user only typed.
+
+A template writes `<|im_end|>` to end a turn. The same characters in a message are text that somebody sent, and must be
+encoded as text: otherwise a user could end their turn and speak as the system. The rendered text alone does not tell
+the two apart; provenance does. Because that costs more than rendering plainly, `may_forge` first asks whether the
+request holds any character from which a control token could be made at all.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tokenline.render.line import Origin
+from tokenline.render.provenance import Runs, runs_of
+from tokenline.render.template import ChatTemplate
+from tokenline.render.vocabulary import Vocabulary
+
+_ROLE = re.compile(r"/messages/\d+/role")
+
+
+class ControlTokens:
+    """The control tokens of a model's chats: the tokenizer's own, and other added tokens that its templates write.
+
+    The second kind are tokens like `<tool_call>`: they structure a chat, though a tokenizer may not call them special.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, templates: Iterable[ChatTemplate]):
+        literals = frozenset(literal for template in templates for literal in template.literals)
+        written = [text for text in vocabulary.added if any(text in literal for literal in literals)]
+        self.texts = frozenset(vocabulary.special) | frozenset(written)
+        longest_first = sorted(self.texts, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        ends = {end for text in self.texts for end in (text[0], text[-1])}
+        self._needed = re.compile("[" + "".join(map(re.escape, sorted(ends))) + r"]|\\u" if ends else r"\\u")
+        self._always = self._completed_by(literals)
+
+    def _completed_by(self, literals: frozenset[str]) -> bool:
+        """Whether a template's own texts could be both ends of a control token with a request's text between them, as
+        "<|" and "|>" around a role.
+        """
+        longest = max(map(len, self.texts), default=0)
+        heads = {literal[:n] for literal in literals for n in range(1, longest)}
+        tails = {literal[-n:] for literal in literals for n in range(1, longest)}
+        return any(
+            any(text[:n] in tails for n in range(1, len(text))) and any(text[n:] in heads for n in range(1, len(text)))
+            for text in self.texts
+        )
+
+    def may_forge(self, values: Iterable[Any]) -> bool:
+        """False only if no control token in the rendering of these JSON values can hold a character of theirs.
+
+        A control token's first and last character would have to come from the request, or from a template that puts
+        both around a text of it. Escapes in JSON text count, since a template may read JSON.
+        """
+        return self._always or any(map(self._needs_look, values))
+
+    def _needs_look(self, value: Any) -> bool:
+        if isinstance(value, str):
+            return self._needed.search(value) is not None
+        if isinstance(value, Mapping):
+            return any(map(self._needs_look, value.keys())) or any(map(self._needs_look, value.values()))
+        return isinstance(value, list | tuple) and any(map(self._needs_look, value))
+
+    def find(self, text: str) -> list[tuple[int, int]]:
+        """Every text of a control token, start and end, as the tokenizer finds them."""
+        return [match.span() for match in self._pattern.finditer(text)]
+
+    def find_written(self, text: str) -> list[tuple[int, int]]:
+        """The control tokens of a traced rendering that the template wrote, all of their characters.
+
+        The names of roles, which were checked before, count as the template's: some write "<|" + role + "|>".
+        """
+        found: list[tuple[int, int]] = []
+        for start, end in _trusted(runs_of(text)):
+            found += [match.span() for match in self._pattern.finditer(text, start, end)]
+        return found
+
+
+def _trusted(runs: Runs) -> Iterator[tuple[int, int]]:
+    """The longest stretches in which every character is the template's own."""
+    start = at = 0
+    for run in runs:
+        source = run.source
+        by_role = source.pointer is not None and _ROLE.fullmatch(source.pointer) and not source.key
+        if source.origin is not Origin.TEMPLATE and not by_role:
+            if start < at:
+                yield start, at
+            start = at + run.length
+        at += run.length
+    if start < at:
+        yield start, at

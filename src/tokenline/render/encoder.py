@@ -1,0 +1,113 @@
+"""The text of a rendered chat to ids: control tokens where the template wrote them and nowhere else, and only what is
+not remembered.
+
+Between `Renderer`, which has the text, and `Tokenizer`, which knows no templates.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+
+import numpy as np
+
+from tokenline.render.control import ControlTokens
+from tokenline.render.line import Line
+from tokenline.render.memory import IdMemory
+from tokenline.render.tokenizer import Tokenizer
+
+
+class LineEncoder:
+    """Encodes chats of one model. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, control: ControlTokens, memory: IdMemory | None = None):
+        self.tokenizer = tokenizer
+        self.control = control
+        self.memory = IdMemory() if memory is None else memory
+        added = tokenizer.vocabulary.added
+        self._control_ids = np.array(sorted(added[text] for text in control.texts), dtype=np.int32)
+        self._ends_segment = {text for text in control.texts if tokenizer.ends_segment(text)}
+
+    def encode(self, text: str, traced: str | None, namespace: Hashable) -> tuple[np.ndarray, np.ndarray]:
+        """Ids, int32 [n], and each one's characters, int32 [n, 2].
+
+        `traced`: the same text with provenance; None where the text cannot hold a control token that is not the
+        template's.
+        """
+        found = self.control.find(text)
+        if traced is not None:
+            written = self.control.find_written(traced)
+            if written != found:
+                return self._encode_apart(text, written)
+        borders = [end for start, end in found if text[start:end] in self._ends_segment]
+        length, known_ids, known_offsets = self.memory.find(namespace, text, borders)
+        rest, rest_offsets = self.tokenizer.encode_with_offsets(text[length:], continued=length > 0)
+        ids = np.concatenate([*known_ids, np.array(rest, dtype=np.int32)])
+        offsets = np.concatenate([*known_offsets, rest_offsets + np.int32(length)])
+        self._show(text, ids, offsets, found, namespace)
+        return ids, offsets
+
+    def _show(
+        self, text: str, ids: np.ndarray, offsets: np.ndarray, found: Sequence[tuple[int, int]], namespace: Hashable
+    ) -> None:
+        """Give the memory this line, if its ids have a control token exactly where its text has one."""
+        at = np.flatnonzero(np.isin(ids, self._control_ids))
+        if len(at) != len(found):
+            return
+        borders: list[tuple[int, int]] = []
+        for (start, end), i, (begin, stop) in zip(found, at.tolist(), offsets[at].tolist(), strict=True):
+            token = text[start:end]
+            if begin > start or stop < end or self.tokenizer.vocabulary.added[token] != ids[i]:
+                return
+            if token in self._ends_segment:
+                borders.append((end, i + 1))
+        self.memory.add(namespace, text, ids, offsets, borders)
+
+    def remember(
+        self,
+        line: Line,
+        generated: Sequence[int],
+        end_ids: frozenset[int],
+        closing: Iterable[int],
+        namespace: Hashable,
+    ) -> None:
+        """Give the memory an answer behind its line, as a history will hold it: closed by one of `closing`."""
+        answer = list(generated)
+        ends = set(closing)
+        if answer and answer[-1] in end_ids:
+            ends.add(answer.pop())
+        data = b"".join(map(self.tokenizer.token_bytes, answer))
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return  # cut inside a character: no client can send that back
+        answer_offsets = self.tokenizer.offsets_of(text, np.array(answer, dtype=np.int32))
+        if answer_offsets is None or not answer:
+            return
+        for end in ends:
+            end_text = self.tokenizer.token_bytes(end).decode("utf-8", "replace")
+            whole = line.text + text + end_text
+            start = len(line.text)
+            last = [[start + len(text), len(whole)]]
+            offsets = np.concatenate((line.offsets, answer_offsets + np.int32(start), np.array(last, dtype=np.int32)))
+            ids = np.concatenate((line.ids, np.array([*answer, end], dtype=np.int32)))
+            self._show(whole, ids, offsets, self.control.find(whole), namespace)
+
+    def _encode_apart(self, text: str, written: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Encode a text that holds control tokens' texts which are not the template's.
+
+        Each stretch between two of the template's is encoded by itself; those that hold such a text with a tokenizer
+        that does not know control tokens.
+        """
+        ids: list[int] = []
+        offsets: list[np.ndarray] = []
+        at = 0
+        for start, end in [*written, (len(text), len(text))]:
+            inside = text[at:start]
+            if self.control.find(inside):
+                some, places = self.tokenizer.encode_with_offsets(inside, as_text=self.control.texts, continued=at > 0)
+                ids += some
+                offsets.append(places + np.int32(at))
+                at = start
+            some, places = self.tokenizer.encode_with_offsets(text[at:end], continued=at > 0)
+            ids += some
+            offsets.append(places + np.int32(at))
+            at = end
+        return np.array(ids, dtype=np.int32), np.concatenate(offsets)

@@ -1,0 +1,124 @@
+"""Ids that are known already for the beginning of a text, so that the same text always becomes the same ids, cheaply.
+
+A tokenizer cuts a text at every control token and encodes what lies between independently. So behind a control token
+is a border: the ids of what comes before do not depend on what comes after. This memory keeps, for each border of each
+line it was shown, the ids up to it, found again by a hash of the text up to it. Two things follow:
+
+- A chat's next request is the last one plus a turn: only that turn is encoded.
+- The ids of an answer can be shown as the model generated them, which need not be those that its text encodes to.
+  When a client sends the answer back, the line keeps those ids, and the prefix cache finds them.
+
+A text is never changed: ids are given only for exactly the text they were shown with, to whoever asks within the same
+namespace. Least recently used entries go when there are too many. Safe to use from several threads.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_ENTRY_BYTES = 400  # an entry without its ids: key, array object, dictionary slots
+_Key = tuple[Hashable, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The ids between one border and the one before it."""
+
+    parent: _Key | None  # the entry of the border before it; None for the first of a text
+    ids: np.ndarray  # int32 [n]
+    offsets: np.ndarray  # int32 [n, 2]: characters of the text
+    end: int  # characters of the text up to this border
+
+
+class IdMemory:
+    """Remembered ids of texts up to their borders, at most `max_bytes` of memory (counted, not measured)."""
+
+    def __init__(self, max_bytes: int = 32 * 1024 * 1024):
+        self.max_bytes = max_bytes
+        self.num_bytes = 0
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()  # least recently used first
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(
+        self, namespace: Hashable, text: str, borders: Sequence[int]
+    ) -> tuple[int, list[np.ndarray], list[np.ndarray]]:
+        """The longest beginning of `text` up to one of its borders whose ids are known: its length in characters, its
+        ids and their offsets, in pieces; nothing if there is none. `borders` ascend.
+        """
+        keys = _keys(namespace, text, borders)
+        with self._lock:
+            for key in reversed(keys):
+                chain = self._chain(key)
+                if chain:
+                    for link in chain:  # from the last to the first, so that no entry outlives its parent
+                        self._entries.move_to_end(link)
+                    entries = [self._entries[link] for link in reversed(chain)]
+                    return entries[-1].end, [entry.ids for entry in entries], [entry.offsets for entry in entries]
+        return 0, [], []
+
+    def _chain(self, key: _Key) -> list[_Key]:
+        """The entry and its parents up to the first; nothing if one of them is gone."""
+        chain: list[_Key] = []
+        step: _Key | None = key
+        while step is not None:
+            entry = self._entries.get(step)
+            if entry is None:
+                return []
+            chain.append(step)
+            step = entry.parent
+        return chain
+
+    def add(
+        self,
+        namespace: Hashable,
+        text: str,
+        ids: np.ndarray,
+        offsets: np.ndarray,
+        borders: Sequence[tuple[int, int]],
+    ) -> None:
+        """Remember the ids of `text` at its borders, each given as characters and ids up to it, ascending.
+
+        What is known already stays: the first ids shown for a text are those it keeps.
+        """
+        keys = _keys(namespace, text, [characters for characters, _ in borders])
+        with self._lock:
+            parent: _Key | None = None
+            start = 0
+            for key, (characters, count) in zip(keys, borders, strict=True):
+                known = self._entries.get(key)
+                if known is None:
+                    # copies, so that an entry does not keep the whole line's arrays
+                    entry = _Entry(parent, ids[start:count].copy(), offsets[start:count].copy(), characters)
+                    self._entries[key] = entry
+                    self.num_bytes += _size(entry)
+                elif known.parent != parent or not np.array_equal(known.ids, ids[start:count]):
+                    return  # another way to write the same text; what follows would not fit behind it
+                parent, start = key, count
+            for key in reversed(keys):
+                self._entries.move_to_end(key)
+            while self.num_bytes > self.max_bytes and self._entries:
+                _, oldest = self._entries.popitem(last=False)
+                self.num_bytes -= _size(oldest)
+
+
+def _size(entry: _Entry) -> int:
+    return _ENTRY_BYTES + entry.ids.nbytes + entry.offsets.nbytes
+
+
+def _keys(namespace: Hashable, text: str, borders: Sequence[int]) -> list[_Key]:
+    """One key for each beginning of the text: a cryptographic hash, so that equal keys mean equal texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    keys: list[_Key] = []
+    start = 0
+    for border in borders:
+        digest.update(text[start:border].encode("utf-8", "surrogatepass"))
+        keys.append((namespace, digest.copy().digest()))
+        start = border
+    return keys
