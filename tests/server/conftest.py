@@ -101,6 +101,16 @@ async def serve(tiny: Tiny) -> AsyncIterator[Serve]:
         yield start
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tiny: Tiny) -> AsyncIterator[Served]:
+    """One server for all tests of a file that only send it what it refuses; they need `in_module_loop`."""
+    async with serving(tiny, live=False) as one:
+        yield one
+
+
+in_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest_asyncio.fixture
 async def served(serve: Serve) -> Served:
     """The tiny model in process, with the default settings."""

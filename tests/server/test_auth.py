@@ -1,12 +1,21 @@
 """API keys open the API, and divide the cache: callers never share, and a salt only divides a caller's own part."""
 
-import pytest
+from collections.abc import AsyncIterator
 
-from tests.server.conftest import CHAT, TEXT, Serve
+import pytest
+import pytest_asyncio
+
+from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny, in_module_loop, serving
 from tests.server.helpers import user
 from tokenline.server.settings import ServerSettings
 
 PROMPT = user("The same two hundred tokens, word for word. " * 12)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def locked(tiny: Tiny) -> AsyncIterator[Served]:
+    async with serving(tiny, live=False, api_keys=("key-a", "key-b")) as one:
+        yield one
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -34,9 +43,9 @@ async def cached(served, key: str | None, **more) -> int:
         ("POST", "/detokenize"), ("POST", "/apply-template"), ("POST", "/reset_prefix_cache"),
     ],
 )  # fmt: skip
-async def test_without_a_right_key_nothing_opens(serve: Serve, method: str, url: str, headers: dict):
-    served = await serve(api_keys=("key-a", "key-b"))
-    response = await served.http.request(method, url, headers=headers, content=b"not even JSON")
+@in_module_loop
+async def test_without_a_right_key_nothing_opens(locked: Served, method: str, url: str, headers: dict):
+    response = await locked.http.request(method, url, headers=headers, content=b"not even JSON")
     assert response.status_code == 401
     error = response.json()["error"]
     assert (error["code"], error["type"]) == ("invalid_api_key", "authentication_error")

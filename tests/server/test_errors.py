@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import CHAT, TEXT, Serve, Served
+from tests.server.conftest import CHAT, TEXT, Serve, Served, in_module_loop
 from tests.server.helpers import eventually, user
 from tokenline.engine.request import RequestRefused
 from tokenline.models.base import Batch, KVPool, Model
@@ -38,14 +38,16 @@ def error_of(response, status: int) -> dict[str, Any]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("url", [CHAT, TEXT, "/tokenize", "/detokenize", "/apply-template"])
-async def test_what_is_no_json_object(served: Served, url: str, data: bytes):
-    response = await served.http.post(url, content=data, headers={"content-type": "application/json"})
+@in_module_loop
+async def test_what_is_no_json_object(shared: Served, url: str, data: bytes):
+    response = await shared.http.post(url, content=data, headers={"content-type": "application/json"})
     assert error_of(response, 400)["code"] == "invalid_json"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-async def test_other_content_types_are_refused(served: Served, kind: str):
-    response = await served.http.post(CHAT, content=json.dumps(OK), headers={"content-type": kind})
+@in_module_loop
+async def test_other_content_types_are_refused(shared: Served, kind: str):
+    response = await shared.http.post(CHAT, content=json.dumps(OK), headers={"content-type": kind})
     assert "application/json" in error_of(response, 415)["message"]
 
 
@@ -71,9 +73,10 @@ PARAMETERS = [
 
 @pytest.mark.parametrize("url", [CHAT, TEXT])
 @pytest.mark.parametrize(("name", "value"), PARAMETERS, ids=lambda value: str(value)[:30])
-async def test_a_wrong_value_is_a_400_that_names_its_field(served: Served, url: str, name: str, value: Any):
+@in_module_loop
+async def test_a_wrong_value_is_a_400_that_names_its_field(shared: Served, url: str, name: str, value: Any):
     body = {"max_tokens": 2, **({"messages": user("hi")} if url == CHAT else {"prompt": "hi"}), name: value}
-    error = error_of(await served.http.post(url, content=json.dumps(body), headers=JSON), 400)
+    error = error_of(await shared.http.post(url, content=json.dumps(body), headers=JSON), 400)
     assert error["param"].replace("[", ".").split(".")[0] == name
     assert name in error["message"]
     assert error["type"] == "invalid_request_error"
@@ -104,11 +107,12 @@ CHAT_ONLY = [
 
 
 @pytest.mark.parametrize(("name", "value"), CHAT_ONLY, ids=lambda value: str(value)[:40])
-async def test_a_wrong_value_of_a_chat(served: Served, name: str, value: Any):
+@in_module_loop
+async def test_a_wrong_value_of_a_chat(shared: Served, name: str, value: Any):
     body = {**OK, name: value}
     if name == "tools":
         body["tool_choice"] = "none"
-    error = error_of(await served.http.post(CHAT, json=body), 400)
+    error = error_of(await shared.http.post(CHAT, json=body), 400)
     assert error["param"].replace("[", ".").split(".")[0] == name
     assert name in error["message"]
 
@@ -119,9 +123,10 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 @pytest.mark.parametrize(
     "choice", [None, "auto", "required", "any", 3, {"type": "function", "function": {"name": "f"}}, {"type": "x"}]
 )
-async def test_tools_need_a_parser_or_tool_choice_none(served: Served, choice: Any):
+@in_module_loop
+async def test_tools_need_a_parser_or_tool_choice_none(shared: Served, choice: Any):
     body = {**OK, "tools": [TOOL], "tool_choice": choice}
-    assert error_of(await served.http.post(CHAT, json=body), 400)["param"] == "tool_choice"
+    assert error_of(await shared.http.post(CHAT, json=body), 400)["param"] == "tool_choice"
 
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -160,8 +165,9 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("messages", "param"), MESSAGES, ids=lambda value: str(value)[:40])
-async def test_a_wrong_message_is_a_400_that_names_its_place(served: Served, messages: list, param: str):
-    error = error_of(await served.http.post(CHAT, json={**OK, "messages": messages}), 400)
+@in_module_loop
+async def test_a_wrong_message_is_a_400_that_names_its_place(shared: Served, messages: list, param: str):
+    error = error_of(await shared.http.post(CHAT, json={**OK, "messages": messages}), 400)
     assert error["param"] == param
     assert param in error["message"]
 
@@ -184,8 +190,9 @@ async def test_a_part_that_is_no_text_says_what_is_supported(served: Served):
         ([10**30], "prompt[0]"), (["a"] * 257, "prompt"),
     ],
 )  # fmt: skip
-async def test_a_wrong_prompt(served: Served, prompt: Any, param: str):
-    error = error_of(await served.http.post(TEXT, json={"prompt": prompt}), 400)
+@in_module_loop
+async def test_a_wrong_prompt(shared: Served, prompt: Any, param: str):
+    error = error_of(await shared.http.post(TEXT, json={"prompt": prompt}), 400)
     assert error["param"] == param
 
 
@@ -204,8 +211,9 @@ async def test_a_missing_prompt_or_messages(served: Served):
         ({"add_special_tokens": False}, "add_special_tokens"),
     ],
 )  # fmt: skip
-async def test_what_a_text_completion_cannot_honour(served: Served, more: dict, param: str):
-    assert error_of(await served.http.post(TEXT, json={"prompt": "a", **more}), 400)["param"] == param
+@in_module_loop
+async def test_what_a_text_completion_cannot_honour(shared: Served, more: dict, param: str):
+    assert error_of(await shared.http.post(TEXT, json={"prompt": "a", **more}), 400)["param"] == param
 
 
 async def test_an_error_before_the_first_chunk_is_a_plain_answer(served: Served):
