@@ -22,7 +22,9 @@ class ArgumentsWriter:
 
     def begin(self, parameter: str, types: frozenset[str] | None = None) -> None:
         """`types`: given where the format itself says them."""
-        self._types = types or self._schemas.types(self._tool, parameter) or self._undeclared
+        if types is None:
+            types = self._schemas.types(self._tool, parameter) or self._undeclared
+        self._types = types
         self._key(parameter)
         self._write('"' if self._streams else "")
 

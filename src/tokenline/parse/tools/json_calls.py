@@ -61,8 +61,10 @@ def read_calls(source: Source, sink: Sink, separators: tuple[str, ...] = ()) -> 
         calls += 1
         if after and (yield from source.follows(*after, after_space=True)) == "]":
             break
+    if not calls:
+        return False
     source.recorded()
-    return calls > 0
+    return True
 
 
 def read_call(
