@@ -1,6 +1,6 @@
 """Drives a `Model` as the engine does: sequences with scattered blocks of one pool, batches of any mixture."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tokenline.models.base import Batch, BatchSequence, Model
+from tokenline.models.errors import ModelError
 
 
 @dataclass(eq=False)
@@ -94,6 +95,15 @@ def assert_same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     assert ours.shape == theirs.shape
     assert (ours - theirs).abs().max().item() < 1e-3
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+def refusal(function: Callable[[], object]) -> str:
+    """The message of the ModelError that a call raises; empty if it raises none. Other exceptions pass through."""
+    try:
+        function()
+    except ModelError as error:
+        return str(error)
+    return ""
 
 
 def random_ids(n: int, seed: int = 0, vocab: int = 600) -> list[int]:

@@ -272,8 +272,8 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
     prefix = f"{arch}."
     flat = {key.removeprefix(prefix): _same(value) for key, value in values.items() if key.startswith(prefix)}
     fields = _Fields(flat, f"{where}: {arch}")
-    if values.get("split.count", 1) > 1:
-        raise ModelError(f"{where}: one of {values['split.count']} parts; merge them with llama-gguf-split --merge")
+    if (parts := _Fields(values, where).count("split.count", 1)) > 1:
+        raise ModelError(f"{where}: one of {parts} parts; merge them with llama-gguf-split --merge")
     if flat.get("expert_count"):
         raise fields.error(f"mixture of experts ({flat['expert_count']} experts) is not supported")
     hidden, heads = fields.count("embedding_length"), fields.count("attention.head_count")
@@ -288,7 +288,8 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
     if "token_embd.weight" in names:
         vocab = names["token_embd.weight"].shape[0]  # may be padded past the tokenizer's vocabulary
     else:
-        vocab = fields.count("vocab_size", len(values.get("tokenizer.ggml.tokens", [])) or None)
+        tokens = values.get("tokenizer.ggml.tokens")
+        vocab = fields.count("vocab_size", len(tokens) if isinstance(tokens, list) else None)
     return _checked(
         ModelConfig(
             family=arch,

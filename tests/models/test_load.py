@@ -1,0 +1,147 @@
+"""load_model: what it is given, what it chooses, and what it says when that cannot be."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from tests.models.drive import Driver, random_ids
+from tests.tiny import make_tiny
+from tests.tiny_gguf import make_tiny_gguf
+from tokenline.models import load
+from tokenline.models.errors import ModelError
+from tokenline.models.load import load_model, pick_device, pick_dtype, read_config, weight_bytes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny("llama", tmp_path_factory.mktemp("load"), attention_bias=True, tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_accounts_for_its_memory(folder: Path, dtype: str) -> None:
+    model = load_model(folder, device="cpu", dtype=dtype)
+    values = 600 * 64 * 2 + 3 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 96)
+    size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
+    assert values * size <= model.weight_bytes <= values * size * 1.2
+    assert model.weight_bytes <= weight_bytes(model.config, dtype) * 1.02
+    assert model.kv_bytes_per_token() == 2 * 3 * 32 * (4 if dtype == "float32" else 2)
+    pool = model.new_kv_pool(10, 16)
+    assert (pool.num_blocks, pool.block_size) == (10, 16)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_fewer_bits_stay_near(family: str, dtype: str, tmp_path: Path) -> None:
+    folder = make_tiny(family, tmp_path / "m")
+    ids = random_ids(60)
+    exact = Driver(load_model(folder, device="cpu", dtype="float32")).logits(ids)
+    near = Driver(load_model(folder, device="cpu", dtype=dtype)).logits(ids)
+    relative = (near - exact).norm() / exact.norm()
+    assert relative < {"bfloat16": 0.1, "int8": 0.2}[dtype]
+    assert relative > 1e-4, "it must have been quantised"
+
+
+def test_auto_is_bfloat16_where_the_cpu_is_fast_at_it(folder: Path) -> None:
+    flags = Path("/proc/cpuinfo")
+    if not flags.exists():
+        pytest.skip("no /proc/cpuinfo to compare with")
+    able = {"avx512_bf16", "amx_bf16"} & set(flags.read_text().split())
+    assert pick_dtype("auto", torch.device("cpu")) == ("bfloat16" if able else "float32")
+    assert load_model(folder, device="cpu").kv_bytes_per_token() == 2 * 3 * 32 * (2 if able else 4)
+
+
+def test_device_that_is_not_there(folder: Path) -> None:
+    for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
+        if there:
+            assert pick_device(name).type == name
+        else:
+            with pytest.raises(ModelError, match=f"device {name} was asked for, but PyTorch .* finds none; found: cpu"):
+                load_model(folder, device=name)
+    assert pick_device("cpu") == torch.device("cpu")
+
+
+def test_unknown_names(folder: Path) -> None:
+    with pytest.raises(ModelError, match="device 'gpu' is not known; choose auto, cpu, cuda, mps"):
+        load_model(folder, device="gpu")
+    with pytest.raises(ModelError, match="dtype 'fp4' is not known; choose auto, float32, bfloat16, int8"):
+        load_model(folder, dtype="fp4")
+
+
+def test_paths_that_are_no_model(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("hello")
+    for function in (load_model, read_config):
+        with pytest.raises(ModelError, match="no such file or directory"):
+            function(tmp_path / "nothing")
+        with pytest.raises(ModelError, match=r"neither a directory in Hugging Face layout nor a \.gguf file"):
+            function(text)
+        with pytest.raises(ModelError, match=r"has no config\.json"):
+            function(tmp_path)
+
+
+def test_too_little_memory_is_said_before_reading(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    needed = weight_bytes(read_config(folder), "float32") + 256 * 1024 * 1024
+    monkeypatch.setattr(load, "available_memory", lambda device: needed - 1)
+    reason = r"not enough memory on cpu: as float32 it needs 269\.1 MB, 269\.1 MB are free \(as bfloat16 .*; as int8 "
+    with pytest.raises(ModelError, match=reason):
+        load_model(folder, device="cpu", dtype="float32", progress=lambda done, total: read.append(done))
+    assert read == []
+    load_model(folder, device="cpu", dtype="bfloat16")  # as the message says
+    monkeypatch.setattr(load, "available_memory", lambda device: needed)
+    load_model(folder, device="cpu", dtype="float32")
+
+
+def test_too_large_a_pool(folder: Path) -> None:
+    model = load_model(folder, device="cpu", dtype="float32")
+    blocks = psutil.virtual_memory().total // model.kv_bytes_per_token() // 16 + 1
+    with pytest.raises(ModelError, match=r"not enough memory: a KV pool of \d+ tokens needs .* are free"):
+        model.new_kv_pool(blocks, 16)
+
+
+def test_progress(folder: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    load_model(folder, device="cpu", dtype="int8", progress=lambda done, total: calls.append((done, total)))
+    assert calls == sorted(calls)
+    assert calls[-1][0] == calls[-1][1]
+    assert calls[-1][1] == pytest.approx((folder / "model.safetensors").stat().st_size, rel=0.1)
+
+
+@pytest.mark.parametrize("quant", ["Q4_0", "Q8_0"])
+def test_quantised_gguf_computes(quant: str, tmp_path: Path) -> None:
+    path = make_tiny_gguf("qwen3", tmp_path / "m.gguf", quant=quant)
+    logits = Driver(load_model(path, device="cpu", dtype="float32")).logits(random_ids(40))
+    exact = Driver(load_model(path.with_suffix(""), device="cpu", dtype="float32")).logits(random_ids(40))
+    assert np.isfinite(logits.numpy()).all()
+    assert (logits - exact).norm() / exact.norm() < {"Q8_0": 0.15, "Q4_0": 0.9}[quant]
+
+
+_PEAK = """
+import resource, sys, torch
+from pathlib import Path
+from tokenline.models.load import load_model
+torch.set_num_threads(1)
+torch.ones(100, 100) @ torch.ones(100, 100)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model = load_model(Path(sys.argv[1]), device="cpu", dtype=sys.argv[2])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((peak - before) * 1024, model.weight_bytes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kB on Linux only")
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_peak_memory_is_the_result_and_little_more(dtype: str, smollm2: Path) -> None:
+    """Against loading all as float32 first, which would need 538 MB more."""
+    out = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(smollm2), dtype], capture_output=True, text=True, check=True, timeout=300
+    )
+    grown, weights = (int(number) for number in out.stdout.split())
+    assert grown < weights + 120e6

@@ -1,0 +1,246 @@
+"""Weights of both formats: complete, in Hugging Face order, in pieces; and every way of being wrong said by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.tiny import make_tiny
+from tests.tiny_gguf import ARCHITECTURES, make_tiny_gguf, write_gguf
+from tokenline.models import weights as weights_module
+from tokenline.models.errors import ModelError
+from tokenline.models.gguf_file import dequantize_blocks
+from tokenline.models.weights import GGUFWeights, expected_tensors, open_weights
+
+Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_tiny("llama", tmp_path / "tiny")
+
+
+def state(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def rewrite(folder: Path, change: dict[str, torch.Tensor | None]) -> None:
+    tensors = {name: value for name, value in {**state(folder), **change}.items() if value is not None}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("piece_values", [100, 4 * 1024 * 1024])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_safetensors(tmp_path: Path, sharded: bool, piece_values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights_module, "_PIECE_VALUES", piece_values)
+    expected = state(make_tiny("qwen3", tmp_path / "one"))
+    folder = make_tiny("qwen3", tmp_path / "two", sharded=sharded)
+    assert len(list(folder.glob("*.safetensors"))) > 1 or not sharded
+    calls: list[tuple[int, int]] = []
+    weights = open_weights(folder, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [], "opening reads headers only"
+    found = dict(weights.items())
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+    total = sum(tensor.nbytes for tensor in expected.values())
+    assert weights.total_bytes == total
+    assert calls[-1] == (total, total)
+    assert calls == sorted(calls)
+    assert len(calls) >= len(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_dtypes_of_safetensors(folder: Path, dtype: torch.dtype) -> None:
+    rewrite(folder, {name: tensor.to(dtype) for name, tensor in state(folder).items()})
+    tensor = open_weights(folder).read(Q_PROJ)
+    assert tensor.dtype is (torch.float32 if dtype is torch.float64 else dtype)
+    assert torch.equal(tensor.double(), state(folder)[Q_PROJ].double())
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("piece_values", [100, 4 * 1024 * 1024])
+def test_gguf_in_hugging_face_order(
+    tmp_path: Path, family: str, piece_values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights_module, "_PIECE_VALUES", piece_values)
+    path = make_tiny_gguf(family, tmp_path / "m.gguf", attention_bias=family == "llama")
+    expected = state(path.with_suffix(""))
+    calls: list[tuple[int, int]] = []
+    weights = open_weights(path, progress=lambda done, total: calls.append((done, total)))
+    found = dict(weights.items())
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+    assert calls[-1] == (weights.total_bytes, weights.total_bytes)
+
+
+@pytest.mark.parametrize("quant", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16"])
+def test_quantised_gguf(tmp_path: Path, quant: str) -> None:
+    path = make_tiny_gguf("llama", tmp_path / "m.gguf", quant=quant)
+    kind = gguf.GGMLQuantizationType[quant]
+    weights = open_weights(path)
+    for name, tensor in state(path.with_suffix("")).items():
+        expected = tensor.numpy()
+        if tensor.ndim > 1:  # quantisation is row by row, so it does not mind in which order the rows lie
+            expected = gguf.dequantize(gguf.quantize(expected, kind), kind)
+        np.testing.assert_array_equal(weights.read(name).numpy(), expected, err_msg=name)
+
+
+def test_raw_blocks(tmp_path: Path) -> None:
+    weights = open_weights(make_tiny_gguf("llama", tmp_path / "m.gguf", quant="Q4_1"))
+    for name in weights.shapes:
+        blocks = weights.blocks(name)
+        if name.endswith("norm.weight"):
+            assert blocks is None
+        else:
+            assert blocks is not None
+            assert (blocks.kind, blocks.data.shape[0], blocks.columns) == ("Q4_1", *weights.shapes[name])
+            np.testing.assert_array_equal(dequantize_blocks(blocks.data, "Q4_1"), weights.read(name).numpy())
+
+
+def test_k_quants_through_the_loader(tmp_path: Path) -> None:
+    """A matrix of random Q6_K blocks arrives un-permuted like any other."""
+    path = make_tiny_gguf("llama", tmp_path / "m.gguf", hidden_size=256, num_hidden_layers=1)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    blocks = np.random.default_rng(0).integers(0, 256, (256, 210), dtype=np.uint8)
+    blocks[:, 208:] = np.array([0.01], dtype="<f2").view(np.uint8)
+    weights = open_weights(path)
+    assert isinstance(weights, GGUFWeights)
+    stored = weights.file.tensors["blk.0.attn_q.weight"]
+    data = bytearray(path.read_bytes())
+    data[stored.offset : stored.offset + blocks.nbytes] = blocks.tobytes()
+    # the info of this tensor: its name, 2 dimensions of 8 bytes, then the type
+    at = data.index(b"blk.0.attn_q.weight") + len("blk.0.attn_q.weight") + 4 + 16
+    data[at : at + 4] = int(gguf.GGMLQuantizationType.Q6_K).to_bytes(4, "little")
+    path.write_bytes(data)
+    values = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q6_K))
+    expected = values.view(4, 32, 2, 256).transpose(1, 2).reshape(256, 256)
+    assert torch.equal(open_weights(path).read(name), expected)
+
+
+# wrong tensors -------------------------------------------------------------------------------------------------------
+
+
+def test_missing_tensor(folder: Path) -> None:
+    rewrite(folder, {Q_PROJ: None})
+    with pytest.raises(
+        ModelError, match=r"^tiny: tensor model\.layers\.1\.self_attn\.q_proj\.weight \(shape \[64, 64\]"
+    ):
+        open_weights(folder)
+
+
+def test_misshapen_tensor(folder: Path) -> None:
+    rewrite(folder, {Q_PROJ: torch.zeros(64, 32)})
+    with pytest.raises(ModelError, match=r"q_proj\.weight has shape \[64, 32\], the configuration asks for \[64, 64\]"):
+        open_weights(folder)
+
+
+def test_tensor_without_a_place(folder: Path) -> None:
+    rewrite(folder, {"model.layers.0.self_attn.q_norm.weight": torch.ones(16)})
+    with pytest.raises(ModelError, match=r"q_norm\.weight has no place in a llama decoder"):
+        open_weights(folder)
+
+
+def test_harmless_extras(folder: Path) -> None:
+    rewrite(folder, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8), "lm_head.weight": torch.ones(1)})
+    open_weights(folder)
+
+
+def test_integer_tensor(folder: Path) -> None:
+    rewrite(folder, {Q_PROJ: torch.zeros(64, 64, dtype=torch.int8)})
+    with pytest.raises(ModelError, match=r"q_proj\.weight is stored as I8; supported: F64, F32, F16, BF16"):
+        open_weights(folder)
+
+
+def test_more_layers_asked_for_than_there_are(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
+    with pytest.raises(ModelError, match=r"tensor model\.layers\.3\..* is missing"):
+        open_weights(folder)
+
+
+def test_missing_misshapen_and_extra_in_gguf(tmp_path: Path) -> None:
+    folder = make_tiny("llama", tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    tensors = {name: tensor.numpy() for name, tensor in state(folder).items()}
+
+    def write(change: dict[str, Any]) -> Path:
+        changed = {name: value for name, value in {**tensors, **change}.items() if value is not None}
+        return write_gguf(tmp_path / "m.gguf", ARCHITECTURES["llama"], config, changed, folder, "F32")
+
+    name = "model.layers.1.mlp.up_proj.weight"
+    with pytest.raises(ModelError, match=r"^m\.gguf: tensor blk\.1\.ffn_up\.weight \(shape \[96, 64\]\) is missing"):
+        open_weights(write({name: None}))
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_up\.weight has shape \[96, 32\], .* asks for \[96, 64\]"):
+        open_weights(write({name: np.zeros((96, 32), dtype=np.float32)}))
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_up\.bias has no place"):
+        open_weights(write({"model.layers.1.mlp.up_proj.bias": np.zeros(96, dtype=np.float32)}))
+    with pytest.raises(ModelError, match=r"token_embd\.weight .* is missing"):
+        open_weights(write({"model.embed_tokens.weight": None}))
+
+
+# wrong files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, 0.5, 0.999])
+def test_truncated_safetensors(folder: Path, keep: float) -> None:
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    file.write_bytes(data[: int(keep if keep >= 1 else keep * len(data))])
+    with pytest.raises(ModelError, match=r"^model\.safetensors: not a complete safetensors file"):
+        open_weights(folder)
+
+
+def test_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"neither model\.safetensors nor .* pytorch_model\.bin is a pickle"):
+        open_weights(folder)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    return make_tiny("llama", tmp_path / "tiny", sharded=True)
+
+
+def test_index_names_a_missing_file(shards: Path) -> None:
+    file = sorted(shards.glob("model-*.safetensors"))[1]
+    file.unlink()
+    with pytest.raises(ModelError, match=rf"{file.name} is missing, which the index names for tensor model\."):
+        open_weights(shards)
+
+
+def test_shard_lacks_a_tensor(shards: Path) -> None:
+    file = sorted(shards.glob("model-*.safetensors"))[1]
+    tensors = load_file(file)
+    gone = sorted(tensors)[0]
+    save_file({name: tensor for name, tensor in tensors.items() if name != gone}, file)
+    with pytest.raises(ModelError, match=f"{file.name} lacks tensor {gone}, which the index says it has"):
+        open_weights(shards)
+
+
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "must be a JSON object"),
+        ("{}", "weight_map must map tensor names to files"),
+        ('{"weight_map": {"x": 3}}', "3 is not the name of a file in the same folder"),
+        ('{"weight_map": {"x": "../secret.safetensors"}}', "is not the name of a file in the same folder"),
+        ('{"weight_map": {"x": "/etc/passwd"}}', "is not the name of a file in the same folder"),
+    ],
+)
+def test_broken_index(shards: Path, index: str, reason: str) -> None:
+    (shards / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ModelError, match=reason):
+        open_weights(shards)
+
+
+def test_shapes_name_every_parameter(folder: Path) -> None:
+    weights = open_weights(folder)
+    assert expected_tensors(weights.config).keys() == state(folder).keys()
