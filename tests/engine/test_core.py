@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.engine.ledger import LedgerModel, expected_answer
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.eviction_log import EvictionLog
+from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step
 
 
@@ -342,12 +343,12 @@ def test_a_miss_after_an_eviction_says_what_was_held_and_when_it_went():
 
 
 def test_what_is_remembered_of_evictions_is_bounded():
-    log = EvictionLog(4, lambda: 0.0, capacity=10)
+    log, keys = EvictionLog(4, lambda: 0.0, capacity=10), LineKeys(4)
     for start in range(50):
-        log.record(Namespace(), np.arange(start, start + 40, dtype=np.int32), 0)
+        log.record(keys.of(Namespace(), np.arange(start, start + 40, dtype=np.int32)), 0)
     assert len(log) == 10
-    assert log.ask(Namespace(), np.arange(49, 89, dtype=np.int32), 0) == (40, 0.0)
-    assert log.ask(Namespace(), np.arange(3, 43, dtype=np.int32), 0) is None
+    assert log.ask(keys.of(Namespace(), np.arange(49, 89, dtype=np.int32)), 0) == (40, 0.0)
+    assert log.ask(keys.of(Namespace(), np.arange(3, 43, dtype=np.int32)), 0) is None
 
 
 def test_one_callers_hundred_requests_do_not_keep_another_caller_waiting():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenline.engine.block_pool import BlockPool
-from tokenline.engine.prefix_cache import PrefixCache
+from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.request import Namespace
 
 BLOCK = 4
@@ -18,10 +18,24 @@ class Held:
 
     def __init__(self, num_blocks: int = 64):
         self.pool = BlockPool(num_blocks, BLOCK)
-        self.cache = PrefixCache(self.pool)
+        self.evicted: list[Tail] = []
+        self.cache = PrefixCache(self.pool, self.hear)
         self.contents: dict[int, list[int]] = {}  # block -> ids written to it
 
-    def compute(self, ids: list[int], namespace: Namespace = ANYONE) -> list[int]:
+    def hear(self, tail: Tail) -> None:
+        self.check_tail(tail)
+        self.evicted.append(tail)
+
+    def check_tail(self, tail: Tail) -> None:
+        """Each block of a tail has all of the line that falls into it."""
+        line, first = tail.ids.tolist(), tail.start // BLOCK
+        assert 0 <= tail.start < len(line)
+        assert tail.blocks
+        for index, block in enumerate(tail.blocks, first):
+            expected = line[index * BLOCK : (index + 1) * BLOCK]
+            assert self.contents[block][: len(expected)] == expected
+
+    def compute(self, ids: list[int], namespace: Namespace = ANYONE, storable: bool = True) -> list[int]:
         """Match, allocate the rest, "compute", insert. Returns the blocks, still held by the caller."""
         match = self.cache.lookup(namespace, np.asarray(ids, np.int32))
         self.check_match(ids, match)
@@ -37,15 +51,15 @@ class Held:
             self.pool.release(match.blocks[-1])
         for index in range(full, len(blocks)):
             self.contents[blocks[index]] = ids[index * BLOCK : (index + 1) * BLOCK]
-        self.cache.insert(namespace, np.asarray(ids, np.int32), blocks)
+        self.cache.insert(namespace, np.asarray(ids, np.int32), blocks, storable=storable)
         return blocks
 
     def finish(self, blocks: list[int]) -> None:
         for block in blocks:
             self.pool.release(block)
 
-    def add(self, ids: list[int], namespace: Namespace = ANYONE) -> None:
-        self.finish(self.compute(ids, namespace))
+    def add(self, ids: list[int], namespace: Namespace = ANYONE, storable: bool = True) -> None:
+        self.finish(self.compute(ids, namespace, storable))
         self.check()
 
     def length(self, ids: list[int], namespace: Namespace = ANYONE) -> int:
@@ -97,6 +111,39 @@ def test_eviction_only_shortens_what_is_found(held_lines, blocks, asked):
     assert held.pool.num_free == free + freed
     assert freed == min(blocks, 500 - free), "everything can be evicted when nothing runs"
     assert held.length(asked) <= before
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=24), st.booleans()), max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_only_ids_of_storable_lines_are_storable_and_all_of_them(held_lines):
+    held = Held(num_blocks=500)
+    for line, storable in held_lines:
+        held.add(line, storable=storable)
+    covered: dict[tuple[int, ...], bool] = {}  # each held prefix -> whether its last token is storable
+    for tail in held.cache.tails():
+        held.check_tail(tail)
+        for end in range(tail.start + 1, len(tail.ids) + 1):
+            assert tuple(tail.ids[:end]) not in covered
+            covered[tuple(tail.ids[:end])] = tail.storable
+    expected: dict[tuple[int, ...], bool] = {}
+    for line, storable in held_lines:
+        for end in range(1, len(line) + 1):
+            expected[tuple(line[:end])] = expected.get(tuple(line[:end]), False) or storable
+    assert covered == expected
+
+
+@given(lines)
+@settings(max_examples=100, deadline=None)
+def test_everything_evicted_was_heard_of(held_lines):
+    held = Held(num_blocks=500)
+    for line in held_lines:
+        held.add(line)
+    prefixes = {tuple(line[:end]) for line in held_lines for end in range(1, len(line) + 1)}
+    while held.cache.evict(1):
+        held.check()
+    heard = [tuple(tail.ids[:end]) for tail in held.evicted for end in range(tail.start + 1, len(tail.ids) + 1)]
+    assert len(heard) == len(set(heard))
+    assert set(heard) == prefixes
 
 
 @given(lines)

@@ -11,7 +11,8 @@ import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.eviction_log import EvictionLog
-from tokenline.engine.prefix_cache import PrefixCache
+from tokenline.engine.line_keys import LineKeys
+from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.request import CacheUse, FinishReason, Request, Step
 from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
@@ -51,7 +52,8 @@ class EngineCore:
         self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.evictions = EvictionLog(self.block_size, self.clock)
-        self.cache = PrefixCache(self.pool, self.evictions.record)
+        self.cache = PrefixCache(self.pool, self._on_evict)
+        self._line_keys = LineKeys(self.block_size)
         self.scheduler = Scheduler(
             self.pool,
             self.cache,
@@ -98,7 +100,10 @@ class EngineCore:
         now = self.clock()
         for sequence in (chunk.sequence for chunk in chunks if chunk.sequence.first_scheduled_s is None):
             sequence.first_scheduled_s = now
-            sequence.evicted = self.evictions.ask(sequence.namespace, sequence.line, sequence.cached or 0)
+            sequence.cached = sequence.computed
+            if sequence.choice == 0:  # the one that gives the account
+                keys = self._line_keys.of(sequence.namespace, sequence.line)
+                sequence.evicted = self.evictions.ask(keys, sequence.cached)
         sampling = [chunk for chunk in chunks if chunk.samples]
         try:
             logits = self.model.forward(self._batch(chunks, sampling), self.kv)
@@ -172,6 +177,9 @@ class EngineCore:
             evicted=sequence.evicted.tokens if sequence.evicted else 0,
             evicted_ago_s=sequence.evicted.ago_s if sequence.evicted else None,
         )
+
+    def _on_evict(self, tail: Tail) -> None:
+        self.evictions.record(self._line_keys.of(tail.namespace, tail.ids), tail.start)
 
     def _close(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.finish_reason = reason

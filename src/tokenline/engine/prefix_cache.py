@@ -17,6 +17,7 @@ leaves give up their last blocks first. Knows no tensors, no sequences and no ti
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,15 +29,25 @@ from tokenline.ids import common_prefix
 class Node:
     """A run of ids below `parent`. The root of a namespace is an empty run at depth 0."""
 
-    __slots__ = ("blocks", "children", "namespace", "parent", "start", "tokens")
+    __slots__ = ("blocks", "children", "namespace", "parent", "start", "storable", "tokens")
 
-    def __init__(self, namespace: Namespace, parent: "Node | None", start: int, tokens: np.ndarray, blocks: list[int]):
+    def __init__(
+        self,
+        namespace: Namespace,
+        parent: "Node | None",
+        start: int,
+        tokens: np.ndarray,
+        blocks: list[int],
+        storable: bool = True,
+    ):
         self.namespace = namespace
         self.parent = parent
         self.start = start  # depth of the first id
         self.tokens = tokens  # int32
         self.blocks = blocks  # those of block indices start // block_size to (end - 1) // block_size
         self.children: dict[int, Node] = {}  # by first id
+        # Some line that may outlive the pool has these ids (see `insert`), and so all those of the nodes above.
+        self.storable = storable
 
     @property
     def end(self) -> int:
@@ -53,6 +64,10 @@ class Node:
             yield node
             node = node.parent
 
+    def line(self) -> np.ndarray:
+        """The ids from the root to the end of this node."""
+        return np.concatenate([node.tokens for node in reversed(list(self.path()))])
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -63,11 +78,21 @@ class Match:
     node: Node  # the node in which the match ends, or the root
 
 
+class Tail(NamedTuple):
+    """The end of a line, from token `start` on, and the blocks in which it lies."""
+
+    namespace: Namespace
+    ids: np.ndarray  # int32: the line from its first token on
+    start: int
+    blocks: list[int]  # those of block indices start // block_size on; each has all of the line that falls into it
+    storable: bool  # see `PrefixCache.insert`
+
+
 class PrefixCache:
     """What is held, by whom it may be shared, and what goes first. Not thread-safe: the engine thread owns it."""
 
-    def __init__(self, pool: BlockPool, on_evict: Callable[[Namespace, np.ndarray, int], None] | None = None):
-        """`on_evict(namespace, ids, kept)` hears of each line of which only the first `kept` tokens stay held."""
+    def __init__(self, pool: BlockPool, on_evict: Callable[[Tail], None] | None = None):
+        """`on_evict` hears of each tail that is no longer held, while its blocks still have their contents."""
         self._pool = pool
         self._on_evict = on_evict
         self._roots: dict[Namespace, Node] = {}
@@ -101,10 +126,11 @@ class PrefixCache:
         for used in node.path():
             self._lru.move_to_end(used)
 
-    def insert(self, namespace: Namespace, ids: np.ndarray, blocks: Sequence[int]) -> None:
+    def insert(self, namespace: Namespace, ids: np.ndarray, blocks: Sequence[int], *, storable: bool = True) -> None:
         """Hold `ids`, whose keys and values are all computed and lie in `blocks` (ceil(len(ids) / block_size)).
 
-        What is held already stays as it is; the caller's own blocks for that part are not taken.
+        What is held already stays as it is; the caller's own blocks for that part are not taken. `storable`: these
+        ids may be kept outside of the pool; ids that only lines without it have never are.
         """
         if len(ids) == 0:
             return
@@ -115,18 +141,19 @@ class PrefixCache:
         while depth < len(ids) and (child := node.children.get(int(ids[depth]))) is not None:
             common = common_prefix(child.tokens, ids[depth:])
             depth += common
-            if common < len(child.tokens) and depth < len(ids):
+            if common < len(child.tokens) and (depth < len(ids) or (storable and not child.storable)):
                 child = self._split(child, common)
+            child.storable |= storable
             node = child
         if depth < len(ids):
             rest = np.array(ids[depth:], dtype=np.int32)
             new_blocks = list(blocks[depth // self._pool.block_size :])
-            if node.parent is not None and not node.children:
+            if node.parent is not None and not node.children and node.storable == storable:
                 self._extend(node, rest, new_blocks)
             else:
                 for block in new_blocks:
                     self._pool.keep(block)
-                leaf = Node(namespace, node, depth, rest, new_blocks)
+                leaf = Node(namespace, node, depth, rest, new_blocks, storable)
                 node.children[leaf.key] = leaf
                 self._lru[leaf] = None
                 node = leaf
@@ -150,9 +177,8 @@ class PrefixCache:
         block_size, depth = self._pool.block_size, node.start + at
         first, cut = node.start // block_size, depth // block_size
         assert node.parent is not None
-        upper = Node(
-            node.namespace, node.parent, node.start, node.tokens[:at], node.blocks[: -(-depth // block_size) - first]
-        )
+        upper_blocks = node.blocks[: -(-depth // block_size) - first]
+        upper = Node(node.namespace, node.parent, node.start, node.tokens[:at], upper_blocks, node.storable)
         node.parent.children[upper.key] = upper
         if depth % block_size:
             self._pool.keep(upper.blocks[-1])
@@ -179,17 +205,18 @@ class PrefixCache:
     def _trim(self, leaf: Node, blocks: int) -> int:
         freed = 0
         block_size = self._pool.block_size
-        line = np.concatenate([node.tokens for node in reversed(list(leaf.path()))])
+        line, dropped = leaf.line(), []
         while leaf.blocks and freed < blocks and not self._pool.in_use(leaf.blocks[-1]):
-            freed += self._pool.drop(leaf.blocks.pop())
+            dropped.append(leaf.blocks.pop())
+            freed += self._pool.drop(dropped[-1])
             if leaf.blocks:
                 end = (leaf.start // block_size + len(leaf.blocks)) * block_size
                 leaf.tokens = leaf.tokens[: end - leaf.start]
             else:
                 self._remove(leaf)
-        kept = leaf.end if leaf.blocks else leaf.start
-        if self._on_evict is not None and kept < len(line):
-            self._on_evict(leaf.namespace, line, kept)
+        if self._on_evict is not None and dropped:
+            kept = leaf.end if leaf.blocks else leaf.start
+            self._on_evict(Tail(leaf.namespace, line, kept, dropped[::-1], leaf.storable))
         return freed
 
     def _remove(self, leaf: Node) -> None:
@@ -198,6 +225,11 @@ class PrefixCache:
         del self._lru[leaf]
         if leaf.parent.parent is None and not leaf.parent.children:
             del self._roots[leaf.namespace]
+
+    def tails(self) -> Iterator[Tail]:
+        """Everything held, node by node: the last used first, and a node before its children."""
+        for node in reversed(self._lru):
+            yield Tail(node.namespace, node.line(), node.start, node.blocks, node.storable)
 
     def clear(self) -> None:
         """Hold nothing any more. Blocks in use by running sequences stay theirs."""
@@ -233,6 +265,7 @@ class PrefixCache:
                     assert child.start == node.end, "a child does not begin where its parent ends"
                     expected = -(-child.end // block_size) - child.start // block_size
                     assert len(child.blocks) == expected, "a node has too many or too few blocks"
+                    assert node is root or node.storable >= child.storable, "a line is storable without its beginning"
                     assert node is root or order[node] > order[child], "a node is older than its child"
                     seen += 1
                     stack.append(child)

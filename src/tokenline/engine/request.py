@@ -7,7 +7,7 @@ ends, a `CacheUse`.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -71,6 +71,9 @@ class Request:
     namespace: Namespace = field(default_factory=Namespace)
     n: int = 1  # choices; they share one prefill
     make_constraint: Callable[[], Constraint] | None = None  # called once a choice, cheap
+    # None: its keys and values may go to the disk tier, if there is one, once they are evicted.
+    # "24h": they go there when the request ends. "in_memory": they never go there.
+    retention: Literal["in_memory", "24h"] | None = None
 
 
 class TokenLogprob(NamedTuple):

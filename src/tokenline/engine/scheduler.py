@@ -125,8 +125,6 @@ class Scheduler:
             self._copy_block_prefix(held[-1], sequence.blocks[len(shared)], length % block_size)
             self.pool.release(held[-1])
         sequence.computed = length
-        if sequence.cached is None:
-            sequence.cached = length
         if not desperate:  # which may have emptied the tree
             self.cache.touch(match.node)
         return True
@@ -178,7 +176,8 @@ class Scheduler:
 
     def _hold_in_tree(self, sequence: Sequence) -> None:
         blocks = sequence.blocks[: -(-sequence.computed // self.pool.block_size)]
-        self.cache.insert(sequence.namespace, sequence.ids[: sequence.computed], blocks)
+        ids = sequence.ids[: sequence.computed]
+        self.cache.insert(sequence.namespace, ids, blocks, storable=sequence.request.retention != "in_memory")
 
     def preempt(self, sequence: Sequence) -> None:
         """Take a running sequence's blocks; it will be computed again, from what the cache then still holds."""

@@ -24,7 +24,7 @@ class Sequence:
     random: np.random.Generator = field(init=False)
     constraint: Constraint | None = field(init=False)
     first_scheduled_s: float | None = None
-    cached: int | None = None  # tokens found in the cache at the first admission; never changed after (invariant 1)
+    cached: int | None = None  # tokens held when it was first scheduled; never changed after (invariant 1)
     evicted: Evicted | None = None  # what more of the prompt was held once
     cache_use_reported: bool = False
     finish_reason: FinishReason | None = None
