@@ -32,7 +32,9 @@ from tokenline.models.cpu.simd import (
     exp2,
     finite,
     fma,
+    i32,
     i64,
+    keep_apart,
     kernel,
     load,
     load_f32,
@@ -48,7 +50,8 @@ from tokenline.models.cpu.simd import (
 
 TILE = 64  # keys
 SPAN = 256  # keys
-NOTHING = -1.0e30  # the largest score of no scores
+NOTHING = -1.0e29  # the largest score of no scores
+HIDDEN = -2.0e29  # the score of a key that a query may not see: far below any score, and below NOTHING, so its weight is 0
 UNIT_ROWS = 64  # query rows that a unit of work may have
 
 
@@ -88,14 +91,16 @@ def _make_tile(rows: int) -> Any:
             states = [b.add(state, b.mul(state_stride, i64(row))) for row in range(rows)]
             sums = [b.add(s, b.shl(head_dim, i64(2))) for s in states]
             for row in range(rows):
-                first = splat(b, load(b, limits, I32, row * 8))
-                end = splat(b, load(b, limits, I32, row * 8 + 4))
-                seen, visible = [], []
-                for n in range(4):
-                    lane = ir.Constant(V16I, [16 * n + k for k in range(16)])
-                    mask = b.and_(b.icmp_signed(">=", lane, first), b.icmp_signed("<", lane, end))
-                    visible.append(mask)
-                    seen.append(b.select(mask, b.load(scores[row][n]), constant(NOTHING)))
+                first, end = load(b, limits, I32, row * 8), load(b, limits, I32, row * 8 + 4)
+                partial = b.or_(b.icmp_signed(">", first, i32(0)), b.icmp_signed("<", end, i32(TILE)))
+                with b.if_then(partial):
+                    for n in range(4):
+                        lane = ir.Constant(V16I, [16 * n + k for k in range(16)])
+                        mask = b.and_(
+                            b.icmp_signed(">=", lane, splat(b, first)), b.icmp_signed("<", lane, splat(b, end))
+                        )
+                        b.store(b.select(mask, b.load(scores[row][n]), constant(HIDDEN)), scores[row][n])
+                seen = [b.load(scores[row][n]) for n in range(4)]
                 high = simd.build_max(b, simd.build_max(b, seen[0], seen[1]), simd.build_max(b, seen[2], seen[3]))
                 high = simd.build_reduce(b, simd.build_max, high)
                 before = load(b, sums[row], F32, 64)
@@ -107,7 +112,6 @@ def _make_tile(rows: int) -> Any:
                 total = b.fmul(load(b, sums[row], V16F), factor)
                 for n in range(4):
                     weight = simd.build_exp2(b, b.fsub(seen[n], largest))
-                    weight = b.select(visible[n], weight, constant(0.0))
                     total = b.fadd(total, weight)
                     simd.store(b, weights, simd.build_to_bf16(b, weight), row * TILE * 2 + n * 32)
                 simd.store(b, sums[row], total)
@@ -163,6 +167,7 @@ def state_bytes(head_dim):  # type: ignore[no-untyped-def]
 
 @kernel
 def clear_state(state, head_dim):  # type: ignore[no-untyped-def]
+    keep_apart()
     for column in range(0, head_dim + 16, 16):
         store_f32(state + column * 4, broadcast(0.0))
     store_f32(state + head_dim * 4 + 64, broadcast(NOTHING))
@@ -171,6 +176,7 @@ def clear_state(state, head_dim):  # type: ignore[no-untyped-def]
 @kernel
 def merge_state(total, part, head_dim):  # type: ignore[no-untyped-def]
     """Take the part of a later span into `total`."""
+    keep_apart()
     sums = head_dim * 4
     a = load_f32(total + sums + 64)
     b = load_f32(part + sums + 64)
@@ -196,6 +202,7 @@ def broadcast_first(builder: Any, value: Any) -> Any:
 @kernel
 def finish_state(state, head_dim, out):  # type: ignore[no-untyped-def]
     """Weighted values over the sum of the weights, float32 at `out`."""
+    keep_apart()
     total = broadcast(sum_lanes(load_f32(state + head_dim * 4)))
     for column in range(0, head_dim, 16):
         store_f32(out + column * 4, div(load_f32(state + column * 4), total))
@@ -209,6 +216,7 @@ def attend_span(queries, rows, group, position, window, span, table, key_base, v
     `table` is the address of the sequence's int32 block numbers; `key_base`, `value_base` are addresses of the layer's first
     block of the kv head; strides are in bytes. `state` gets the rows' parts. `scratch`: 64 bytes of addresses, then limits.
     """
+    keep_apart()
     stride = state_bytes(head_dim)
     for row in range(rows):
         clear_state(state + row * stride, head_dim)
@@ -252,6 +260,7 @@ def attend_span(queries, rows, group, position, window, span, table, key_base, v
 @kernel
 def store_key_value(key, value, head_dim, block_size, inside, key_block, value_block):  # type: ignore[no-untyped-def]
     """Write one token's key and value (float32 at `key`, `value`) to token number `inside` of a block."""
+    keep_apart()
     for column in range(0, head_dim, 16):
         simd.store_bf16_pairs(
             key_block + (column // 2) * block_size * 4 + inside * 4, block_size * 4, finite(load_f32(key + column * 4))

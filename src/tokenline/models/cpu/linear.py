@@ -20,7 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tokenline.models.cpu import simd
-from tokenline.models.cpu.simd import F32, I32, V16F, V16H, V16I, i64, int_constant, kernel, load, splat
+from tokenline.models.cpu.simd import F32, I32, V16F, V16H, V16I, i64, int_constant, keep_apart, kernel, load, prefetch, splat
 
 PANEL = 64  # outputs
 GROUP = 32  # inputs that share a scale
@@ -114,10 +114,20 @@ _q4_1, _q4_2, _q4_3, _q4_4 = (_make_tile(Q4, rows) for rows in (1, 2, 3, 4))
 
 
 @kernel
-def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add):  # type: ignore[no-untyped-def]
-    """`rows` quantised rows times one panel: 64 float32 results a row at `out`."""
+def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, ahead):  # type: ignore[no-untyped-def]
+    """`rows` quantised rows times one panel: 64 float32 results a row at `out`.
+
+    Meanwhile the next `ahead` bytes after the panel come into the cache: with many rows the memory would else idle.
+    """
+    keep_apart()
+    panel_bytes = groups * (2176 if kind == 0 else 1280)
+    fetched = 0
+    step = ahead // ((rows + 3) // 4) + 64
     row = 0
     while row < rows:
+        while fetched < min(ahead, step * (row // 4 + 1)):
+            prefetch(panel + panel_bytes + fetched)
+            fetched += 64
         left = rows - row
         x = a + row * a_stride
         y = out + row * out_stride

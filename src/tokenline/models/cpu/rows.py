@@ -12,6 +12,7 @@ from tokenline.models.cpu.simd import (
     div,
     exp2,
     fma,
+    keep_apart,
     kernel,
     load_f32,
     max_lanes,
@@ -57,6 +58,7 @@ def quantise_group(low, high, group, groups, out):  # type: ignore[no-untyped-de
 @kernel
 def quantise_row(x, width, out):  # type: ignore[no-untyped-def]
     """Quantise `width` float32 values."""
+    keep_apart()
     groups = width // 32
     for group in range(groups):
         at = x + group * 128
@@ -76,6 +78,7 @@ def rms_scale(x, width, size, eps):  # type: ignore[no-untyped-def]
 @kernel
 def norm_quantise_row(x, weight, width, size, eps, out):  # type: ignore[no-untyped-def]
     """RMSNorm, then quantise."""
+    keep_apart()
     scale = broadcast(rms_scale(x, width, size, eps))
     groups = width // 32
     for group in range(groups):
@@ -97,6 +100,7 @@ def swiglu(gate, up):  # type: ignore[no-untyped-def]
 @kernel
 def swiglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
     """SwiGLU of two float32 rows, quantised."""
+    keep_apart()
     groups = width // 32
     for group in range(groups):
         at = group * 128
@@ -108,6 +112,7 @@ def swiglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
 @kernel
 def norm_head(x, weight, head_dim, eps, out):  # type: ignore[no-untyped-def]
     """RMSNorm of one head (Qwen3), float32 to float32."""
+    keep_apart()
     scale = broadcast(rms_scale(x, head_dim, head_dim, eps))
     for column in range(0, head_dim, 16):
         at = column * 4
@@ -117,6 +122,7 @@ def norm_head(x, weight, head_dim, eps, out):  # type: ignore[no-untyped-def]
 @kernel
 def rotate_head(x, cos, sin, head_dim, factor, out):  # type: ignore[no-untyped-def]
     """Rotary embedding of one head (first half with second half), times `factor`; float32 to float32, may be in place."""
+    keep_apart()
     half = head_dim * 2  # bytes
     by = broadcast(factor)
     column = 0

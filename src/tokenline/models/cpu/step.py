@@ -42,6 +42,7 @@ from tokenline.models.cpu.rows import (
 from tokenline.models.cpu.simd import (
     atomic_add,
     atomic_load,
+    keep_apart,
     kernel,
     load_f32,
     read_f16,
@@ -53,7 +54,9 @@ from tokenline.models.cpu.simd import (
 
 QKV, OUT, GATE_UP, DOWN = 0, 1, 2, 3  # the products of a layer, in order
 TILE_ROWS = 64  # rows of a tile, and at most as many in a wide step
+GATE_PAD = 192  # bytes, so that rows of gate and up do not all fall on the same lines of the cache
 REDUNDANT_ROWS = 2  # up to here, every thread quantises all rows itself
+PREFETCH_ROWS = 16  # with more rows a panel is computed slower than it is read: ask for the next one early
 HEAD_PANELS = 8  # panels of the head that are claimed at once
 Q8_GROUP_BYTES, Q4_GROUP_BYTES = GROUP_BYTES
 
@@ -134,7 +137,7 @@ def own_layout(shape: Shape) -> tuple[int, ...]:
     states = UNIT_ROWS * (shape.head_dim * 4 + 128)
     sizes = (
         TILE_ROWS * quantised_bytes(width),
-        TILE_ROWS * 2 * shape.gate_columns * 4,
+        TILE_ROWS * (2 * shape.gate_columns * 4 + GATE_PAD),
         UNIT_ROWS * shape.head_dim * 2,
         states,
         states,
@@ -171,6 +174,7 @@ def _barrier(memory, threads, target):  # type: ignore[no-untyped-def]
 @kernel
 def _product(weights, product, first, end, a, a_stride, rows, inputs, out, out_stride, accumulate):  # type: ignore[no-untyped-def]
     """Panels `first` to `end` of a product, for `rows` quantised rows."""
+    keep_apart()
     groups = inputs // GROUP
     before = 0
     for part in range(weights.first_part[product], weights.first_part[product + 1]):
@@ -184,9 +188,9 @@ def _product(weights, product, first, end, a, a_stride, rows, inputs, out, out_s
         size = groups * (Q8_GROUP_BYTES if kind == Q8 else Q4_GROUP_BYTES)
         for panel in range(max(0, first - before), min(panels, end - before)):
             y = out + (column + panel * PANEL) * 4
-            panel_product(
-                kind, a, a_stride, rows, groups, address + panel * size, bias + panel * PANEL * 4, y, out_stride, accumulate
-            )
+            ahead = size if rows > PREFETCH_ROWS and panel + 1 < panels else 0
+            panel_product(kind, a, a_stride, rows, groups, address + panel * size, bias + panel * PANEL * 4, y, out_stride,
+                          accumulate, ahead)  # fmt: skip
         before += panels
 
 
@@ -201,6 +205,7 @@ def _panels(weights, product):  # type: ignore[no-untyped-def]
 @kernel
 def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
     """The embedding of a token, float32, taken out of its panel."""
+    keep_apart()
     part = weights.first_part[shape.layers * 4 + 1]
     groups = shape.hidden_inputs // GROUP
     kind = weights.parts[part, 1]
@@ -227,6 +232,7 @@ def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
 @kernel
 def _write_keys(shape, weights, job, memory, layer, row, head, scratch):  # type: ignore[no-untyped-def]
     """Norm, rotate and store the key and the value of one row and one kv head."""
+    keep_apart()
     dim = shape.head_dim
     qkv = memory.qkv.ctypes.data + row * shape.qkv_columns * 4
     key = qkv + (shape.key_column + head * dim) * 4
@@ -250,6 +256,7 @@ def _write_keys(shape, weights, job, memory, layer, row, head, scratch):  # type
 @kernel
 def _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch):  # type: ignore[no-untyped-def]
     """Norm, rotate, scale and round the queries of `rows` tokens and the heads of one kv head; token-major."""
+    keep_apart()
     dim = shape.head_dim
     for token in range(rows):
         half = (row + token) * dim * 2
@@ -265,6 +272,7 @@ def _load_queries(shape, weights, job, memory, layer, row, rows, head, group, qu
 @kernel
 def _attend(shape, weights, job, memory, layer, item, head, own, layout):  # type: ignore[no-untyped-def]
     """One item of attention for one kv head: one span into `parts` (wide), or all spans into `attention` (tall)."""
+    keep_apart()
     _, queries_at, states_at, totals_at, scratch_at, _ = layout
     queries, states, totals, scratch = own + queries_at, own + states_at, own + totals_at, own + scratch_at
     group = shape.heads // shape.kv_heads
@@ -292,12 +300,12 @@ def _attend(shape, weights, job, memory, layer, item, head, own, layout):  # typ
                 for column in range(0, dim + 32, 16):
                     store_f32(target + column * 4, load_f32(states + k * stride + column * 4))
         return
-    for k in range(units):
-        clear_state(totals + k * stride, dim)
     first = 0
     if window > 0:
         first = max(0, position + 1 - window) // SPAN
-    for span in range(first, (position + rows - 1) // SPAN + 1):
+    attend_span(queries, units, group, position, window, first, table, keys, values, job.head_stride, job.block_stride,
+                job.block_size, dim, totals, scratch)  # fmt: skip
+    for span in range(first + 1, (position + rows - 1) // SPAN + 1):
         attend_span(queries, units, group, position, window, span, table, keys, values, job.head_stride, job.block_stride,
                     job.block_size, dim, states, scratch)  # fmt: skip
         for k in range(units):
@@ -310,6 +318,7 @@ def _attend(shape, weights, job, memory, layer, item, head, own, layout):  # typ
 @kernel
 def _merge_row(shape, weights, job, memory, layer, row, total):  # type: ignore[no-untyped-def]
     """Wide: merge the parts of one row, all heads, into `attention`."""
+    keep_apart()
     dim = shape.head_dim
     stride = state_bytes(dim)
     first = 0
@@ -356,13 +365,14 @@ def _inputs(shape, product):  # type: ignore[no-untyped-def]
 @kernel
 def _wide_product(shape, weights, job, memory, thread, threads, layer, product, counter, target, layout):  # type: ignore[no-untyped-def]
     """Quantise all rows and take shares of one product."""
+    keep_apart()
     gate_at, _, _, totals_at, _, _ = layout
     own = memory.own.ctypes.data + thread * memory.own.shape[1]
     shared = memory.own.ctypes.data  # the first thread's
     rows = len(job.ids)
     inputs = _inputs(shape, product)
     a_stride = inputs + 12 * (inputs // GROUP)
-    gate_stride = 2 * shape.gate_columns * 4
+    gate_stride = 2 * shape.gate_columns * 4 + GATE_PAD
     gate = shared + gate_at
     if rows <= REDUNDANT_ROWS or threads == 1:
         a = own
@@ -398,6 +408,7 @@ def _wide_product(shape, weights, job, memory, thread, threads, layer, product, 
 @kernel
 def _wide(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
     """All layers, few rows."""
+    keep_apart()
     own = memory.own.ctypes.data + thread * memory.own.shape[1]
     items = len(job.items) * shape.kv_heads
     for layer in range(shape.layers):
@@ -418,11 +429,12 @@ def _wide(shape, weights, job, memory, thread, threads, target, layout):  # type
 @kernel
 def _tall_product(shape, weights, job, memory, own, layout, layer, product, first, end):  # type: ignore[no-untyped-def]
     """One whole product for the rows `first` to `end`."""
+    keep_apart()
     gate = own + layout[0]
     rows = end - first
     inputs = _inputs(shape, product)
     a_stride = inputs + 12 * (inputs // GROUP)
-    gate_stride = 2 * shape.gate_columns * 4
+    gate_stride = 2 * shape.gate_columns * 4 + GATE_PAD
     for row in range(rows):
         _quantise_for(
             shape, weights, job, memory, layer, product, first + row, False, gate + row * gate_stride, own + row * a_stride,
@@ -444,6 +456,7 @@ def _tall_product(shape, weights, job, memory, own, layout, layer, product, firs
 @kernel
 def _tall(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
     """All layers, many rows."""
+    keep_apart()
     own = memory.own.ctypes.data + thread * memory.own.shape[1]
     rows = len(job.ids)
     quads = (rows + 3) // 4
@@ -480,6 +493,7 @@ def _tall(shape, weights, job, memory, thread, threads, target, layout):  # type
 @kernel
 def _head(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
     """Final norm and logits of the rows that are asked for, in tiles; the outputs are shared out."""
+    keep_apart()
     own = memory.own.ctypes.data + thread * memory.own.shape[1]
     inputs = shape.hidden_inputs
     a_stride = inputs + 12 * (inputs // GROUP)
