@@ -77,15 +77,33 @@ def glm(line: str) -> Family:
     return Family(write, untyped=True)
 
 
-def dsml(calls: list[Call]) -> str:
-    text = "<｜DSML｜function_calls>\n"
+def dsml(calls: list[Call], section: str = "function_calls") -> str:
+    text = f"<｜DSML｜{section}>\n"
     for name, arguments in calls:
         text += f'<｜DSML｜invoke name="{name}">\n'
         for key, value in arguments.items():
             string, shown = ("true", value) if isinstance(value, str) else ("false", dumps(value))
             text += f'<｜DSML｜parameter name="{key}" string="{string}">{shown}</｜DSML｜parameter>\n'
         text += "</｜DSML｜invoke>\n"
-    return text + "</｜DSML｜function_calls>"
+    return f"{text}</｜DSML｜{section}>"
+
+
+def gemma_value(value: object) -> str:
+    if isinstance(value, str):
+        return f'<|"|>{value}<|"|>'
+    if isinstance(value, dict):
+        return "{" + ",".join(f'<|"|>{key}<|"|>:{gemma_value(inner)}' for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(gemma_value, value))}]"
+    return dumps(value)
+
+
+def gemma(calls: list[Call]) -> str:
+    text = ""
+    for name, arguments in calls:
+        inside = ",".join(f"{key}:{gemma_value(value)}" for key, value in arguments.items())
+        text += f"<|tool_call>call:{name}{{{inside}}}<tool_call|>"
+    return text
 
 
 def python_calls(calls: list[Call]) -> list[str]:
@@ -133,6 +151,8 @@ FAMILIES = {
     "deepseek_v3": deepseek("function<｜tool▁sep｜>{}\n```json\n", "\n```"),
     "deepseek_v31": deepseek("{}<｜tool▁sep｜>", ""),
     "deepseek_v32": Family(dsml, untyped=True),
+    "deepseek_v4": Family(partial(dsml, section="tool_calls"), untyped=True),
+    "gemma4": Family(gemma, untyped=True),
     "kimi_k2": Family(kimi),
     "mistral": Family(lambda calls: "".join(f"[TOOL_CALLS]{name}[ARGS]{dumps(values)}" for name, values in calls)),
     "llama3_json": LLAMA3,
@@ -304,6 +324,7 @@ REASONING = {
     "seed_oss": ("<seed:think>", "</seed:think>"),
     "granite": ("Here is my thought process:", "Here is my response:"),
     "gemma4": ("<|channel>thought", "<channel|>"),
+    "apriel": ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     "cohere": ("<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>"),
     "hunyuan_a13b": ("<think>", "</think><answer>"),
 }
@@ -381,6 +402,12 @@ DETECTED = {
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": ("deepseek_v3", "deepseek_v3"),
     "deepseek-ai-DeepSeek-V3.1": ("deepseek_v31", "deepseek_v3"),
     "deepseek-ai-DeepSeek-V3.2": ("deepseek_v32", "deepseek_v3"),
+    "deepseek-ai-DeepSeek-V4": ("deepseek_v4", "deepseek_v3"),
+    "google-gemma-4-31B-it": ("gemma4", "gemma4"),
+    "Apriel-1.6-15b-Thinker-fixed": ("jamba", "apriel"),
+    "GigaChat3-10B-A1.8B": ("gigachat3", None),
+    "LFM2.5-Instruct": ("lfm2", "qwen3"),
+    "MiniMax-M3": (None, None),
     "GLM-4.6": ("glm45", "glm45"),
     "GLM-4.7-Flash": ("glm45", "glm45"),
     "ibm-granite-granite-3.3-2B-Instruct": ("granite", "granite"),

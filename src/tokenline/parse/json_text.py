@@ -57,7 +57,7 @@ def copy_value(source: Source, write: Write) -> Reading[bool]:
                 key_next, comma = character == "{", ""
                 write((yield from source.space()))
                 continue
-            if not (yield from (_copy_string if character == '"' else _copy_atom)(source, write)):
+            if not (yield from (_copy_string if character == '"' else copy_atom)(source, write)):
                 return False
         # A value is complete: what comes behind it?
         while closing:
@@ -121,7 +121,8 @@ def _copy_escape(source: Source, write: Write) -> Reading[bool]:
     return True
 
 
-def _copy_atom(source: Source, write: Write) -> Reading[bool]:
+def copy_atom(source: Source, write: Write) -> Reading[bool]:
+    """A number, or one of the words."""
     atom = yield from source.run(_IN_ATOM)
     if atom in _LITERALS:
         write(_LITERALS[atom])

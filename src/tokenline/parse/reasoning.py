@@ -25,6 +25,9 @@ MISTRAL = ReasoningFormat(("[THINK]",), ("[/THINK]",))
 SEED_OSS = ReasoningFormat(("<seed:think>",), ("</seed:think>",))
 GEMMA4 = ReasoningFormat(("<|channel>thought",), ("<channel|>",))
 HUNYUAN = ReasoningFormat(dropped=("<answer>", "</answer>"))
+APRIEL = ReasoningFormat(
+    ("Here are my reasoning steps:",), ("[BEGIN FINAL RESPONSE]",), dropped=("[END FINAL RESPONSE]",)
+)
 COHERE = ReasoningFormat(
     ("<|START_THINKING|>",),
     ("<|END_THINKING|>",),

@@ -16,6 +16,7 @@ from tokenline.parse.reasoning import ReasoningFormat, ReasoningReader
 from tokenline.parse.sink import new_call_id
 from tokenline.parse.tools import xml_calls
 from tokenline.parse.tools.forced import NamedCall, RequiredCalls
+from tokenline.parse.tools.gemma import GemmaCalls
 from tokenline.parse.tools.json_calls import HERMES, JsonCalls, JsonFormat
 from tokenline.parse.tools.llama3 import Llama3Calls
 from tokenline.parse.tools.named_calls import DeepSeekCalls, FunctionTagCalls, KimiCalls, MistralCalls
@@ -51,7 +52,9 @@ _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
         "deepseek_v3": lambda _: DeepSeekCalls(),
         "deepseek_v31": lambda _: DeepSeekCalls(),
         "deepseek_v32": _xml(xml_calls.DEEPSEEK_V32),
+        "deepseek_v4": _xml(xml_calls.DEEPSEEK_V4),
         "kimi_k2": lambda _: KimiCalls(),
+        "gemma4": lambda _: GemmaCalls(),
         "mistral": lambda _: MistralCalls(),
         "llama3_json": Llama3Calls,
         "llama4_json": Llama3Calls,
@@ -86,6 +89,7 @@ _REASONING: Mapping[str, ReasoningFormat] = MappingProxyType(
         "granite": reasoning.GRANITE,
         "hunyuan_a13b": reasoning.HUNYUAN,
         "gemma4": reasoning.GEMMA4,
+        "apriel": reasoning.APRIEL,
         "cohere": reasoning.COHERE,
     }
 )
@@ -148,9 +152,12 @@ def _mistral_id() -> str:
 
 
 # What a template must contain, in the order in which it is looked for: a template often names more than one format.
-_TOOL_SIGNS: tuple[tuple[str, str], ...] = (
+_TOOL_SIGNS: tuple[tuple[str, str | None], ...] = (
     (r"<\|channel\|>(?s:.*)<\|call\|>|<\|call\|>(?s:.*)<\|channel\|>", HARMONY_TOOLS),
+    (r"｜DSML｜tool_calls>|dsml_token \+ 'tool_calls>", "deepseek_v4"),
     (r"｜DSML｜", "deepseek_v32"),
+    (r"<\|tool_call>", "gemma4"),
+    (r"\]<\]minimax\[>\[", None),  # MiniMax M3, which is not read here: its tags look like Hermes' and are not
     (r"<｜tool▁calls▁begin｜>(?s:.*)```json", "deepseek_v3"),
     (r"<｜tool▁calls▁begin｜>", "deepseek_v31"),
     (r"<\|tool_calls_section_begin\|>", "kimi_k2"),
@@ -162,10 +169,10 @@ _TOOL_SIGNS: tuple[tuple[str, str], ...] = (
     (r"<TOOLCALL>", "nemotron_v2"),
     (r"<longcat_tool_call>", "longcat"),
     (r"<\|START_ACTION\|>", "cohere"),
-    (r"<\|tool_call_start\|>|<\|tool_list_start\|>", "lfm2"),
+    (r"<\|tool_call_start\|>|<\|tool_list_start\|>|List of tools: \[", "lfm2"),
     (r"<\|python_start\|>", "llama4_pythonic"),
     (r"functools\[", "phi4_mini_json"),
-    (r"function call<\|role_sep\|>|<\|function_call\|>", "gigachat3"),
+    (r"function call(?s:.*)<\|role_sep\|>|<\|function_call\|>", "gigachat3"),
     (r"<\|tool_call\|>", "granite"),
     (r"<tool_calls>", "jamba"),
     (r"<function_calls>", "olmo3"),
@@ -174,9 +181,10 @@ _TOOL_SIGNS: tuple[tuple[str, str], ...] = (
     (r'<\|python_tag\|>|"parameters": dictionary of argument name', "llama3_json"),
 )
 
-_REASONING_SIGNS: tuple[tuple[str, str], ...] = (
+_REASONING_SIGNS: tuple[tuple[str, str | None], ...] = (
     (r"<\|channel\|>(?s:.*)analysis|analysis(?s:.*)<\|channel\|>", HARMONY_REASONING),
     (r"\[THINK\]", "mistral"),
+    (r"\[BEGIN FINAL RESPONSE\]", "apriel"),
     (r"<seed:think>", "seed_oss"),
     (r"<\|START_THINKING\|>", "cohere"),
     (r"<\|channel>thought", "gemma4"),
@@ -196,5 +204,5 @@ def detect(template_text: str) -> tuple[str | None, str | None]:
     return _first(_TOOL_SIGNS, template_text), _first(_REASONING_SIGNS, template_text)
 
 
-def _first(signs: Sequence[tuple[str, str]], text: str) -> str | None:
+def _first(signs: Sequence[tuple[str, str | None]], text: str) -> str | None:
     return next((name for pattern, name in signs if re.search(pattern, text)), None)

@@ -140,10 +140,11 @@ class Source:
                 return True
             yield
 
-    def until(self, *markers: str, write: Write) -> Reading[str | None]:
+    def until(self, *markers: str, write: Write, tail: bool = True) -> Reading[str | None]:
         """Consume the text before the next of these markers, handing it to `write` as soon as it is certain, and the
         marker; return the marker, None at the end of the text.
 
+        `tail`: whether the beginning of a marker at the very end of the text is text after all.
         The marker that begins first counts. No marker may contain another, except at its end.
         """
         spelled = {self._spelling.get(marker, marker): marker for marker in markers}
@@ -156,7 +157,9 @@ class Source:
             if found is None and not self.ended:
                 start -= self._begun(spelled)
             if start > self._at:
-                write(self.take(start - self._at))
+                text = self.take(start - self._at)
+                if tail or not self.ended or found is not None:
+                    write(text)
             if found is not None:
                 self.take(len(found))
                 return spelled[found]

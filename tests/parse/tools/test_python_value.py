@@ -37,7 +37,8 @@ def test_literals(source: str, value: object) -> None:
 @pytest.mark.parametrize(
     "source",
     ["", "x", "f(1)", "1 + 1", "b'a'", "1j", "{1, 2}", "{[1]: 2}", "{**{}}", "1e999", "[x for x in y]", "f'{x}'", "a.b",
-     "...", "__import__('os').system('true')", "(" * 5000, "[" * 90 + "]" * 90 + "(", "-" * 50_000 + "1", "9" * 5000, "\0"],
+     "...", "__import__('os').system('true')", "(" * 5000, "[" * 90 + "]" * 90 + "(", "-" * 50_000 + "1", "9" * 5000,
+     "\0"],
 )  # fmt: skip
 def test_anything_else_is_refused_and_never_run(source: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011

@@ -13,7 +13,7 @@ contains is told from the real one by what follows it: only another parameter, o
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenline.parse.blocks import give_back, read_content
 from tokenline.parse.sink import Sink
@@ -85,6 +85,7 @@ DEEPSEEK_V32 = XmlFormat(
     ">",
     "</｜DSML｜parameter>",
 )
+DEEPSEEK_V4 = replace(DEEPSEEK_V32, section="<｜DSML｜tool_calls>", section_end="</｜DSML｜tool_calls>")
 GLM45 = XmlFormat(
     "<tool_call>",
     "</tool_call>",
@@ -189,12 +190,7 @@ class XmlCalls:
         if form.value_lines:
             ends |= {"\n" + end: "\n" for end in ends} | {"\n" + form.parameter: "\n"}
         after = tuple(tag for tag in (form.parameter, form.call_end or form.section_end, form.section_end) if tag)
-
-        def write(text: str) -> None:
-            if not source.cut:  # what was held back may be the beginning of an end tag
-                arguments.text(text)
-
-        while (end := (yield from source.until(*ends, write=write))) is not None:
+        while (end := (yield from source.until(*ends, write=arguments.text, tail=False))) is not None:
             if end.endswith(form.parameter):  # the value's own end was forgotten
                 source.put_back(form.parameter)
                 return True
@@ -208,7 +204,9 @@ class XmlCalls:
             ):
                 source.put_back(form.call_end)
                 return True
-            write(end)
+            if source.ended:  # in the middle of what should have followed
+                return False
+            arguments.text(end)
         return False
 
 
