@@ -17,7 +17,7 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     code += f"print('heavy:', sorted({heavy} & set(sys.modules)))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
     assert "heavy: []" in output
-    for name in ("serve", "chat", "render", "pull"):
+    for name in ("serve", "chat", "render", "parse", "pull"):
         assert name in output
 
 

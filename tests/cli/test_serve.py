@@ -113,7 +113,6 @@ def test_an_address_that_is_not_of_this_machine_is_one_line() -> None:
     [
         (["--max-model-len", "1000000"], "--max-model-len 1000000"),
         (["--kv-cache-memory", "100"], "not enough"),
-        (["--kv-cache-memory", "100TiB"], "--kv-cache-memory"),
     ],
 )
 def test_limits_that_cannot_be_met_are_one_line(options: list[str], part: str) -> None:

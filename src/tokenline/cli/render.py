@@ -138,15 +138,18 @@ class Token:
     id: int
     text: str  # U+FFFD for bytes that are no whole character
     broken: bytes | None  # its bytes, where `text` cannot show them
+    whole: str  # the characters of the line that it is part of
     start: int
     end: int
     parts: tuple[Part, ...]  # one, or several where the token straddles a border of spans
 
     @classmethod
-    def of(cls, token_id: int, tokenizer: "Tokenizer", start: int, end: int, parts: tuple[Part, ...]) -> "Token":
+    def of(cls, token_id: int, line: "Line", tokenizer: "Tokenizer", parts: tuple[Part, ...]) -> "Token":
+        start, end = parts[0].start, parts[-1].end
         data = tokenizer.token_bytes(token_id)
         text = data.decode("utf-8", errors="replace")
-        return cls(token_id, text, data if text.encode() != data else None, start, end, parts)
+        broken = data if text.encode() != data else None
+        return cls(token_id, text, broken, line.text[start:end], start, end, parts)
 
     def as_json(self) -> dict[str, Any]:
         """A token of several origins says "mixed", and which under "parts"; one of half a character has "bytes"."""
@@ -171,14 +174,14 @@ def tokens_of_line(line: "Line", tokenizer: "Tokenizer") -> Iterator[Token]:
             # No character of the text is its own: BOS, which the tokenizer puts in front of a raw prompt.
             origin = "tokenizer" if tokenizer.is_special(token_id) else "unknown"
             parts = (Part(start, end, origin, None, None),)
-        yield Token.of(token_id, tokenizer, start, end, parts)
+        yield Token.of(token_id, line, tokenizer, parts)
 
 
 def _tokens_of_ids(line: "Line", tokenizer: "Tokenizer", pointer: str) -> Iterator[Token]:
     """The tokens of a prompt given as ids: each is itself a value of the request."""
     for index, (token_id, (start, end)) in enumerate(zip(line.ids.tolist(), line.offsets.tolist(), strict=True)):
         part = Part(start, end, REQUEST, f"{pointer}/{index}", None)
-        yield Token.of(token_id, tokenizer, start, end, (part,))
+        yield Token.of(token_id, line, tokenizer, (part,))
 
 
 def _parts(spans: "tuple[Span, ...]", first: int, start: int, end: int) -> Iterator[Part]:
@@ -231,7 +234,7 @@ def _place(part: Part) -> str:
 def _shown(token: Token) -> str:
     """One line of a token's text; quoted, so that spaces at its ends can be seen."""
     if token.broken is not None:
-        return f'"{token.broken.decode("utf-8", errors="backslashreplace")}"'
+        return f'"{token.broken.decode("utf-8", errors="backslashreplace")}" of {printable(token.whole)}'
     return '"' + printable(token.text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")) + '"'
 
 

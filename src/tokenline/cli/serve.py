@@ -97,7 +97,7 @@ def serve(
         progress(IMPORTING, 0, None)
         from tokenline.engine.engine import Engine
         from tokenline.engine.settings import EngineSettings
-        from tokenline.models.load import load_model, pick_dtype
+        from tokenline.models.load import load_model, pick_dtype, read_config
         from tokenline.render.renderer import Renderer
         from tokenline.server.app import create_app
         from tokenline.server.run import ServerError, bind, run
@@ -107,6 +107,7 @@ def serve(
             listener = bind(host, port)
         except ServerError as error:
             raise CommandError(str(error)) from error
+        read_config(path)  # what is no model at all is said before anything else about it
         renderer = Renderer.from_model(path, chat_template=template)
         loading = f"loading {path.name}"
         loaded = load_model(
@@ -208,7 +209,8 @@ def _warn_of_open_door(host: str) -> None:
 
 def curl_line(url: str, model: str, needs_key: bool) -> str:
     """A command that works when pasted into a shell, whatever the model is called."""
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello!"}]}, ensure_ascii=False)
+    message = {"role": "user", "content": "Hello!"}
+    body = json.dumps({"model": model, "messages": [message], "max_tokens": 64}, ensure_ascii=False)
     target = f"{url}/v1/chat/completions"
     parts = [f"curl {target}" if "[" not in url else f"curl --globoff {shlex.quote(target)}"]
     if needs_key:
@@ -226,7 +228,7 @@ def client_snippet(url: str, model: str, needs_key: bool) -> str:
             "from openai import OpenAI",
             f'client = OpenAI(base_url="{url}/v1", api_key={key})',
             'messages = [{"role": "user", "content": "Hello!"}]',
-            f"answer = client.chat.completions.create(model={json.dumps(model)}, messages=messages)",
+            f"answer = client.chat.completions.create(model={json.dumps(model)}, messages=messages, max_tokens=64)",
             "print(answer.choices[0].message.content)",
             "print(answer.usage.prompt_tokens_details.cached_tokens, 'of', answer.usage.prompt_tokens, 'cached')",
         ]
