@@ -58,7 +58,8 @@ class ChatMessage(TypedDict):
     role: Literal["assistant"]
     content: str | None
     refusal: None
-    reasoning_content: NotRequired[str]
+    reasoning_content: NotRequired[str]  # DeepSeek's name, and vLLM's newer one; clients look for either
+    reasoning: NotRequired[str]
     tool_calls: NotRequired[list[ToolCall]]
 
 
@@ -84,6 +85,7 @@ class ChatDelta(TypedDict, total=False):
     role: Literal["assistant"]
     content: str
     reasoning_content: str
+    reasoning: str
     tool_calls: list[ToolCall]
 
 

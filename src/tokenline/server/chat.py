@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: messages to a line, pieces to a message or to its chunks."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -69,12 +69,12 @@ async def answer_chat(state: ServerState, http: HTTPRequest) -> Response:
 
 async def make_job(state: ServerState, body: ChatBody, request_id: str, namespace: Namespace) -> Job:
     """Check what the wire types could not, render the line, and say how it is to be continued. Raises ApiError."""
-    check_output_options(body)
+    check_output_options(state.parsers, body)
     if body.top_logprobs and not body.logprobs:
         raise invalid("'top_logprobs' needs 'logprobs': true.", "top_logprobs")
     if body.stream_options is not None and not body.stream:
         raise invalid("'stream_options' is only for 'stream': true.", "stream_options")
-    line = await chat_line(state, body)
+    line = await chat_line(state, body, namespace)
     params = sampling_params(
         state,
         body,
@@ -87,25 +87,27 @@ async def make_job(state: ServerState, body: ChatBody, request_id: str, namespac
         line=line,
         request=Request(request_id, line.ids, params, namespace, n=body.n or 1),
         stop=tuple(body.stop or ()),
-        make_parser=lambda: make_output_parser(body, line),
+        make_parser=lambda: make_output_parser(state.parsers, body, line),
         continues_text=bool(body.continue_final_message),
+        # When the client sends this answer back as history, its line keeps the ids that were generated (invariant 7).
+        on_answer=lambda ids: state.renderer.remember(line, ids, namespace=namespace),
     )
 
 
 async def chat_completion(state: ServerState, generation: Generation, body: ChatBody, head: Head) -> ChatCompletion:
     """The whole answer, put together from the same pieces that a stream would send."""
-    choices = [_Choice(state, body, index) for index in range(body.n or 1)]
+    pieces_of: list[list[Piece]] = [[] for _ in range(body.n or 1)]
     async with generation:
         await generation.open(wait_s=None)
         async with aclosing(generation.pieces()) as pieces:
             async for piece in pieces:
-                choices[piece.choice].add(piece)
+                pieces_of[piece.choice].append(piece)
         completion: ChatCompletion = {
             "id": head.id,
             "object": "chat.completion",
             "created": head.created,
             "model": head.model,
-            "choices": [choice.result() for choice in choices],
+            "choices": [_choice(state, generation, body, index, pieces) for index, pieces in enumerate(pieces_of)],
             "usage": generation.usage(),
         }
         if head.token_ids:
@@ -113,48 +115,27 @@ async def chat_completion(state: ServerState, generation: Generation, body: Chat
         return completion
 
 
-class _Choice:
-    """One choice of a non-streaming answer while it grows."""
-
-    def __init__(self, state: ServerState, body: ChatBody, index: int):
-        self._state = state
-        self._body = body
-        self._index = index
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: dict[int, list[ToolCallDelta]] = {}
-        self._ids: list[int] = []
-        self._logprobs: list[TokenLogprobEntry] = []
-        self._finish_reason: str | None = None
-
-    def add(self, piece: Piece) -> None:
-        for delta in piece.deltas:
-            self._content.append(delta.content)
-            self._reasoning.append(delta.reasoning)
-            for call in delta.tool_calls:
-                self._calls.setdefault(call.index, []).append(call)
-        self._ids += piece.ids
-        self._logprobs += _entries(self._state, piece)
-        self._finish_reason = piece.finish_reason
-
-    def result(self) -> ChatChoice:
-        assert self._finish_reason is not None
-        content, reasoning = "".join(self._content), "".join(self._reasoning)
-        message: ChatMessage = {"role": "assistant", "content": content, "refusal": None}
-        if reasoning:
-            message["reasoning_content"] = reasoning
-        if self._calls:
-            message["content"] = content or None
-            message["tool_calls"] = [_call(self._calls[index]) for index in sorted(self._calls)]
-        choice: ChatChoice = {
-            "index": self._index,
-            "message": message,
-            "logprobs": {"content": self._logprobs, "refusal": None} if self._body.logprobs else None,
-            "finish_reason": self._finish_reason,
-        }
-        if self._body.return_token_ids:
-            choice["token_ids"] = self._ids
-        return choice
+def _choice(
+    state: ServerState, generation: Generation, body: ChatBody, index: int, pieces: Sequence[Piece]
+) -> ChatChoice:
+    finish_reason = pieces[-1].finish_reason
+    assert finish_reason is not None
+    whole = generation.message(index, [delta for piece in pieces for delta in piece.deltas])
+    message: ChatMessage = {"role": "assistant", "content": whole.content, "refusal": None}
+    if whole.reasoning is not None:
+        message["reasoning_content"] = message["reasoning"] = whole.reasoning
+    if whole.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in whole.tool_calls
+        ]
+    logprobs: ChatLogprobs | None = None
+    if body.logprobs:
+        logprobs = {"content": [entry for piece in pieces for entry in _entries(state, piece)], "refusal": None}
+    choice: ChatChoice = {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason}
+    if body.return_token_ids:
+        choice["token_ids"] = [token_id for piece in pieces for token_id in piece.ids]
+    return choice
 
 
 async def chat_chunks(
@@ -230,24 +211,19 @@ def _chat_delta(delta: Delta) -> ChatDelta:
     if delta.content:
         made["content"] = delta.content
     if delta.reasoning:
-        made["reasoning_content"] = delta.reasoning
+        made["reasoning_content"] = made["reasoning"] = delta.reasoning
     if delta.tool_calls:
-        # A chunk has each index at most once: clients keep what they find under it.
-        by_index: dict[int, list[ToolCallDelta]] = {}
-        for call in delta.tool_calls:
-            by_index.setdefault(call.index, []).append(call)
-        made["tool_calls"] = [{"index": index, **_call(calls)} for index, calls in by_index.items()]
+        made["tool_calls"] = [_call_piece(call) for call in delta.tool_calls]
     return made
 
 
-def _call(pieces: list[ToolCallDelta]) -> ToolCall:
-    """One tool call, or one more piece of it; the id and the name are only there if they are in these pieces."""
-    function: FunctionCall = {"arguments": "".join(piece.arguments for piece in pieces)}
-    call: ToolCall = {"function": function}
-    for piece in pieces:
-        if piece.id is not None:
-            call["id"] = piece.id
-            call["type"] = "function"
-        if piece.name is not None:
-            function["name"] = piece.name
+def _call_piece(piece: ToolCallDelta) -> ToolCall:
+    """A piece of a tool call. Clients add up what is there, so what is not said again is left out, not null."""
+    function: FunctionCall = {"arguments": piece.arguments}
+    call: ToolCall = {"index": piece.index, "function": function}
+    if piece.id is not None:
+        call["id"] = piece.id
+        call["type"] = "function"
+    if piece.name is not None:
+        function["name"] = piece.name
     return call

@@ -15,6 +15,7 @@ from typing import Self
 from tokenline.engine.engine import Engine
 from tokenline.engine.request import CacheUse, FinishReason, Request, RequestRefused, Step, TokenLogprob
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes
+from tokenline.parse.message import Message
 from tokenline.parse.stream import OutputStream
 from tokenline.render.line import Line
 from tokenline.server.answers import Usage
@@ -31,6 +32,7 @@ class Job:
     stop: tuple[str, ...] = ()
     make_parser: Callable[[], OutputParser | None] = lambda: None
     continues_text: bool = False  # the prompt ends within a text that the answer continues
+    on_answer: Callable[[Sequence[int]], None] | None = None  # called with all ids of each choice that has finished
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +66,7 @@ class Generation:
             for job in jobs
             for _ in range(job.request.n)
         ]
+        self._ids: list[list[int]] = [[] for _ in self._streams]
         self._finish_reasons: list[str | None] = [None] * len(self._streams)
         self._cache_use: list[CacheUse | None] = [None] * len(jobs)
         self._steps: AsyncGenerator[tuple[int, Step], None] | None = None
@@ -122,11 +125,15 @@ class Generation:
             offsets=stream.token_offsets[counted:],
             ended=stream.ended,
         )
+        self._ids[choice] += piece.ids
         if stream.stopped and step.finish_reason is None:
             self._engine.stop_choice(self.jobs[job].request.request_id, step.choice)
         if stream.stopped or step.finish_reason is not None:
             piece.deltas += stream.finish(cut=step.finish_reason is FinishReason.LENGTH)
             piece.finish_reason = self._finish_reasons[choice] = stream.finish_reason
+            on_answer = self.jobs[job].on_answer
+            if on_answer is not None and not stream.stopped:  # a text cut at a stop string is another one
+                on_answer(self._ids[choice])
         return piece
 
     def _check_alive(self, step: Step) -> None:
@@ -173,6 +180,10 @@ class Generation:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def message(self, choice: int, deltas: Sequence[Delta]) -> Message:
+        """The whole message of a finished choice, from all of its deltas."""
+        return self._streams[choice].message(deltas)
+
     def usage(self) -> Usage:
         """Counted in ids by the engine and the streams. Choices do not multiply their prompt."""
         prompt = sum(len(job.line) for job in self.jobs)
@@ -182,7 +193,7 @@ class Generation:
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": sum(use.cached for use in self._cache_use if use)},
-            "completion_tokens_details": {"reasoning_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": sum(s.reasoning_tokens for s in self._streams)},
         }
 
     def _completion_tokens(self) -> int:

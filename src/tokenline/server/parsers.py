@@ -1,46 +1,95 @@
-"""The seam for tool-call and reasoning parsers, and for constrained decoding: one place decides what a chat request
-needs of layer 4, and refuses what this server cannot do yet.
+"""The seam to layer 4's parsers, and for constrained decoding: one place decides which parser an answer gets, and
+refuses what this server cannot do.
+
+Which parsers fit the model is found out once, from its chat template, unless the settings name them.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from tokenline.parse.delta import OutputParser
+from tokenline.parse.registry import detect, make_parser, reasoning_parsers, tool_parsers
+from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
+from tokenline.render.renderer import Renderer
 from tokenline.server.errors import ApiError, invalid, shown
+from tokenline.server.settings import AUTO, NONE, ServerSettings
 from tokenline.server.wire import ChatBody
 
 
-def make_output_parser(request: ChatBody, line: Line) -> OutputParser | None:
+@dataclass(frozen=True, slots=True)
+class ParserChoice:
+    """The parsers of the served model by name; None where its answers need none."""
+
+    tool_parser: str | None
+    reasoning_parser: str | None
+    control_tokens: frozenset[str] = frozenset()  # texts of the vocabulary's control tokens
+
+    @classmethod
+    def of(cls, renderer: Renderer, settings: ServerSettings) -> "ParserChoice":
+        """From the settings, where they name one, else from the template. Raises ValueError for an unknown name."""
+        try:
+            tools, reasoning = detect(renderer.template(tools=True).source)
+        except RenderError:  # no template: then there are no chats either
+            tools, reasoning = None, None
+        return cls(
+            _chosen("tool_call_parser", settings.tool_call_parser, tools, tool_parsers()),
+            _chosen("reasoning_parser", settings.reasoning_parser, reasoning, reasoning_parsers()),
+            frozenset(renderer.tokenizer.special_tokens),
+        )
+
+
+def _chosen(setting: str, name: str, found: str | None, known: list[str]) -> str | None:
+    if name == AUTO:
+        return found
+    if name == NONE:
+        return None
+    if name not in known:
+        raise ValueError(f'{setting} must be "auto", "none" or one of {", ".join(known)}; got {name!r}')
+    return name
+
+
+def make_output_parser(choice: ParserChoice, request: ChatBody, line: Line) -> OutputParser | None:
     """A parser for one answer to this line; None where all of its text is content."""
-    return None
+    tool_parser = choice.tool_parser if asks_for_tools(request) else None
+    if tool_parser is None and choice.reasoning_parser is None:
+        return None
+    return make_parser(
+        tool_parser,
+        choice.reasoning_parser,
+        tools=request.tools,
+        prompt_end=line.text,
+        control_tokens=choice.control_tokens,
+    )
 
 
-def has_tool_parser() -> bool:
-    """Whether the served model's tool calls can be understood."""
-    return False
+def asks_for_tools(request: ChatBody) -> bool:
+    """Whether the answer may call tools."""
+    return bool(request.tools) and request.tool_choice != "none"
 
 
-def check_output_options(request: ChatBody) -> None:
+def check_output_options(choice: ParserChoice, request: ChatBody) -> None:
     """Raise a 400 for a `tool_choice` or `response_format` that is wrong or cannot be honoured."""
     _check_response_format(request.response_format)
-    choice = request.tool_choice
-    if choice is None:
-        choice = "auto" if request.tools else "none"
-    elif choice != "none" and not request.tools:
-        raise invalid("'tool_choice' needs 'tools' to choose from.", "tool_choice")
-    if choice == "none":
-        return
-    if choice == "required" or _names_function(choice):
-        raise _unsupported("tool_choice", f"{_shown_choice(choice)} needs constrained decoding")
-    if choice != "auto":
+    wanted = request.tool_choice
+    if wanted not in (None, "none", "auto", "required") and not _names_function(wanted):
         raise invalid(
             '\'tool_choice\' must be "none", "auto", "required" or {"type": "function", "function": {"name": …}}; '
-            f"got {shown(choice)}.",
+            f"got {shown(wanted)}.",
             "tool_choice",
         )
-    if not has_tool_parser():
+    if wanted not in (None, "none") and not request.tools:
+        raise invalid("'tool_choice' needs 'tools' to choose from.", "tool_choice")
+    if not asks_for_tools(request):
+        return
+    if wanted not in (None, "auto"):
+        what = '"required"' if wanted == "required" else "a named function"
+        raise _unsupported("tool_choice", f"{what} needs constrained decoding, which is not yet supported")
+    if choice.tool_parser is None:
         raise _unsupported(
-            "tool_choice", '"auto" (the default with tools) needs a tool-call parser for this model; "none" works'
+            "tool_choice",
+            '"auto" (the default with tools) needs a tool-call parser, and none is known for this model\'s chat '
+            'template; set one when the server starts, or send "none"',
         )
 
 
@@ -49,7 +98,7 @@ def _check_response_format(chosen: dict[str, Any] | None) -> None:
         return
     kind = chosen.get("type")
     if kind in ("json_object", "json_schema"):
-        raise _unsupported("response_format", f"{shown(kind)} needs constrained decoding")
+        raise _unsupported("response_format", f"{shown(kind)} needs constrained decoding, which is not yet supported")
     raise invalid(
         f'\'response_format.type\' must be "text", "json_object" or "json_schema"; got {shown(kind)}.',
         "response_format.type",
@@ -63,9 +112,5 @@ def _names_function(choice: Any) -> bool:
     return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
-def _shown_choice(choice: Any) -> str:
-    return '"required"' if choice == "required" else "a named function"
-
-
 def _unsupported(param: str, reason: str) -> ApiError:
-    return invalid(f"'{param}': {reason}, which is not yet supported.", param, code="unsupported_value")
+    return invalid(f"'{param}': {reason}.", param, code="unsupported_value")

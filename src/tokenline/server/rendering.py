@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from tokenline.engine.request import Namespace
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
@@ -22,14 +23,17 @@ LARGE_BODY_BYTES = 64 * 1024
 T = TypeVar("T")
 
 
-async def chat_line(state: ServerState, body: TemplateBody, *, to_count: bool = False) -> Line:
-    """The line of a conversation. Raises a 400 that names the place at fault. `to_count`: it need not fit."""
+async def chat_line(state: ServerState, body: TemplateBody, namespace: Namespace, *, to_count: bool = False) -> Line:
+    """The line of a conversation. Raises a 400 that names the place at fault.
+
+    `namespace`: within which answers that come back as history keep their ids. `to_count`: it need not fit.
+    """
     chat = chat_input(body)
 
     def make() -> Line:
         if not to_count and state.may_be_too_long(body.size):
             check_text_fits(state, state.renderer.apply_template(chat), "messages")
-        return state.renderer.chat(chat)
+        return state.renderer.chat(chat, namespace=namespace)
 
     return await _render(body, make)
 

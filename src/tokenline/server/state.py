@@ -9,6 +9,7 @@ from tokenline.engine.engine import Engine
 from tokenline.render.renderer import Renderer
 from tokenline.server.auth import Authenticator
 from tokenline.server.errors import ApiError, shown
+from tokenline.server.parsers import ParserChoice
 from tokenline.server.settings import ServerSettings
 
 
@@ -19,6 +20,7 @@ class ServerState:
         self.renderer = renderer
         self.engine = engine
         self.settings = settings
+        self.parsers = ParserChoice.of(renderer, settings)
         self._authenticator = Authenticator(settings.api_keys)
         self._closing: asyncio.Task[None] | None = None
 

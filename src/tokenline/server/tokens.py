@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
+from tokenline.engine.request import Namespace
 from tokenline.server.answers import Prompt, Tokens
 from tokenline.server.body import read_body
 from tokenline.server.errors import invalid
@@ -21,10 +22,10 @@ def token_routes(state: ServerState) -> APIRouter:
     @router.post("/tokenize", responses={200: {"model": Tokens}}, openapi_extra=takes(TokenizeBody))
     async def tokenize(http: HTTPRequest) -> Response:
         """The ids of a prompt, exactly those that a completion of it would be given."""
-        state.caller(http)
+        caller = state.caller(http)
         body = await read_body(http, TokenizeBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        ids = await tokenize_body(state, body)
+        ids = await tokenize_body(state, body, Namespace(caller=caller, salt=body.cache_salt))
         answer: Tokens = {"count": len(ids), "max_model_len": state.engine.limits.max_model_len, "tokens": ids}
         if body.return_token_strs:
             answer["token_strs"] = [state.renderer.tokenizer.token_bytes(i).decode(errors="replace") for i in ids]
@@ -50,10 +51,10 @@ def token_routes(state: ServerState) -> APIRouter:
     return router
 
 
-async def tokenize_body(state: ServerState, body: TokenizeBody) -> list[int]:
+async def tokenize_body(state: ServerState, body: TokenizeBody, namespace: Namespace) -> list[int]:
     """The ids that the body asks for. Raises a 400."""
     if body.messages is not None and body.prompt is None:
-        return (await chat_line(state, body, to_count=True)).ids.tolist()
+        return (await chat_line(state, body, namespace, to_count=True)).ids.tolist()
     if body.prompt is None or body.messages is not None:
         raise invalid("Either 'prompt' or 'messages' is needed, and not both.", "prompt")
     line = await text_line(state, body, body.prompt, "prompt", to_count=True)

@@ -39,6 +39,15 @@ def _object() -> Any:
     return Field(default=None, description="an object")
 
 
+def _salt() -> Any:
+    return Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_SALT_CHARACTERS,
+        description=f"a string of 1 to {MAX_SALT_CHARACTERS} characters (leave it out for none)",
+    )
+
+
 def _one_to_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -102,12 +111,7 @@ class GenerationBody(Body):
     )
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
-    cache_salt: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_SALT_CHARACTERS,
-        description=f"a string of 1 to {MAX_SALT_CHARACTERS} characters (leave it out for none)",
-    )
+    cache_salt: str | None = _salt()
 
     user: str | None = _text()
 
@@ -165,6 +169,7 @@ class TokenizeBody(TemplateBody):
 
     prompt: str | None = _text()
     add_special_tokens: bool | None = _switch()
+    cache_salt: str | None = _salt()
     return_token_strs: bool | None = _switch()
 
 
