@@ -82,7 +82,11 @@ def adjust(logits: np.ndarray, sequence: Sequence) -> np.ndarray:
         if len(stop_ids) < vocab:
             logits[stop_ids] = -np.inf
     if sequence.constraint is not None:
-        bits = np.unpackbits(sequence.constraint.mask().view(np.uint8), bitorder="little")
+        try:
+            mask = sequence.constraint.mask()
+        except Exception as error:  # whatever a grammar's library raises is this sequence's trouble alone
+            raise SamplingError(f"the constraint failed: {error}") from error
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
         allowed = np.zeros(vocab, bool)
         allowed[: len(bits)] = bits[:vocab]
         logits[~allowed] = -np.inf
