@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
-from tokenline.render.provenance import concat, join, literal
+from tokenline.render.provenance import Traced, concat, join, literal, standing_for, trace
 from tokenline.render.template import ChatTemplate
 from tokenline.render.traced_json import dump, parse, with_members
 
@@ -46,7 +46,7 @@ class TemplateNeeds:
 
     roles: frozenset[str]  # roles that it shows
     developer: bool  # it has a branch for the role "developer"; otherwise that is given as "system"
-    parts: frozenset[str]  # roles whose content may be a list of parts; for others they are joined
+    parts: frozenset[str]  # roles whose content may be a list of parts, or "calls": an assistant's beside tool calls
     calls: CallStyle
     arguments_text: bool  # it copies tool-call arguments that are JSON text; otherwise it wants an object
     no_content: NoContent
@@ -98,7 +98,7 @@ class _Probe:
         return TemplateNeeds(
             roles=self.roles(arguments_text, no_content),
             developer="developer" in self.template.roles(),
-            parts=frozenset(role for role in _ROLES if self.reads_parts(role, arguments_text, no_content)),
+            parts=frozenset(role for role in (*_ROLES, "calls") if self.reads_parts(role, arguments_text, no_content)),
             calls=self.calls(),
             arguments_text=arguments_text,
             no_content=no_content,
@@ -128,9 +128,10 @@ class _Probe:
         return CallStyle.TAGGED if "<tool_call>" in self.template.source else CallStyle.NONE
 
     def chat_with(self, role: str, content: Any, arguments_text: bool, no_content: NoContent) -> list[dict[str, Any]]:
-        if role == "tool":
+        if role in ("tool", "calls"):
             chat = self.call(self.TEXT if arguments_text else {self.KEY: self.VALUE}, no_content)
-            return [*chat[:2], {**chat[2], "content": content}]
+            at = 2 if role == "tool" else 1
+            return [*chat[:at], {**chat[at], "content": content}, *chat[at + 1 :]]
         message = {"role": role, "content": content}
         if role == "user":
             return [message]
@@ -181,12 +182,13 @@ def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
         raise RenderError(reason, f"{place}.role")
     result = with_members(message, {key: value for key, value in message.items() if value is not None})
     if role == "developer" and not needs.developer:
-        result["role"] = "system"
+        result["role"] = trace("system", standing_for(role, 6)) if isinstance(role, Traced) else "system"
     if not result.get("tool_calls"):
         result.pop("tool_calls", None)
     has_calls = "tool_calls" in result
     if "content" in result:
-        result["content"] = _content(result["content"], f"{place}.content", result["role"] in needs.parts)
+        kind = "calls" if has_calls else result["role"]
+        result["content"] = _content(result["content"], f"{place}.content", kind in needs.parts)
     elif role != "assistant":
         raise RenderError(f"{place}.content is missing", f"{place}.content")
     elif not has_calls or needs.no_content is NoContent.EMPTY or needs.calls is not CallStyle.TEMPLATE:

@@ -72,7 +72,7 @@ class TracedNone:
         return hash(None)
 
     def __str__(self) -> str:
-        return trace("None", self._runs)
+        return trace("None", standing_for(trace("null", self._runs), len("None")))
 
     def __repr__(self) -> str:
         return "None"
