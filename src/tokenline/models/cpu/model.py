@@ -19,7 +19,7 @@ from tokenline.models.cpu.linear import GROUP, PANEL
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
-from tokenline.models.cpu.step import TILE_ROWS, Job, Memory, Shape, Weights, make_forward, own_layout, sync_words
+from tokenline.models.cpu.step import OWN_ROWS, Job, Memory, Shape, Weights, make_forward, own_layout, sync_words
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
 from tokenline.models.weights import EMBEDDING, HEAD, Progress, open_weights
@@ -65,7 +65,7 @@ class CPUModel:
         self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
         self._weights = self._load(checkpoint)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
-        self._memory = self._new_memory(rows=64, parts=64, logits=1)
+        self._workspace = _Workspace(self._shape, self._team.size)
 
     def kv_bytes_per_token(self) -> int:
         return self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * 2 * 2
@@ -77,23 +77,19 @@ class CPUModel:
     def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
         if not isinstance(kv, CPUKVPool):
             raise ModelError(f"a CPU model needs its own kind of pool, not {type(kv).__name__}")
-        job, parts = self._job(batch, kv)
-        rows, wanted = len(batch.ids), len(batch.logit_rows)
-        memory = self._memory
-        if rows > len(memory.x) or parts > len(memory.parts) or wanted > len(memory.logits):
-            memory = self._memory = self._new_memory(
-                max(rows, len(memory.x)), max(parts, len(memory.parts)), max(wanted, len(memory.logits))
-            )
-        memory.sync[8:] = 0
-        memory.sync[1] = memory.sync[0]
+        if len(batch.ids) and not (0 <= batch.ids.min() and batch.ids.max() < self.config.vocab_size):
+            raise ValueError(f"a token id is outside the vocabulary of {self.config.vocab_size}")
+        job, arrays = self._job(batch, kv)  # `arrays` is what the job's addresses point to
+        wanted = len(batch.logit_rows)
+        memory = self._workspace.prepared(rows=job.rows, parts=int(arrays["row_parts"][-1]), logits=wanted)
         self._team.run(self._forward, self._shape, self._weights, job, memory)
-        return torch.from_numpy(memory.logits[:wanted, : self.config.vocab_size])
+        return torch.from_numpy(self._workspace.logits[:wanted, : self.config.vocab_size])
 
-    def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, int]:
-        """The batch as the kernels want it, and the number of attention parts that it needs."""
+    def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, dict[str, np.ndarray]]:
+        """The batch as the kernels want it."""
         config = self.config
         positions = batch.positions.astype(np.int64)
-        wide = len(batch.ids) < min(TILE_ROWS, WIDE_ROWS_A_THREAD * self._team.size)
+        wide = len(batch.ids) < min(OWN_ROWS, WIDE_ROWS_A_THREAD * self._team.size)
         tables, starts = [], []
         start = 0
         for sequence in batch.sequences:
@@ -119,41 +115,31 @@ class CPUModel:
             span = np.full(len(first), -1, np.int64)
         items = np.stack((first, end - first, row_starts[first], span), axis=1)
         angles = batch.positions.astype(np.float32)[:, None] * self._frequencies
-        block_stride = kv.keys.strides[1]
+        arrays = {
+            "ids": batch.ids.astype(np.int64),
+            "positions": positions,
+            "blocks": blocks,
+            "cos": np.cos(angles),
+            "sin": np.sin(angles),
+            "tables": table,
+            "items": items,
+            "row_parts": row_parts,
+            "wanted": batch.logit_rows.astype(np.int64),
+        }
         job = Job(
-            ids=np.ascontiguousarray(batch.ids, np.int32),
-            positions=positions,
-            blocks=blocks,
-            cos=np.cos(angles),
-            sin=np.sin(angles),
-            tables=table,
-            items=items,
-            row_parts=row_parts,
-            logit_rows=batch.logit_rows.astype(np.int64),
+            rows=len(positions),
+            num_items=len(items),
+            num_wanted=len(batch.logit_rows),
             wide=int(wide),
             keys=kv.keys.ctypes.data,
             values=kv.values.ctypes.data,
             layer_stride=kv.keys.strides[0],
-            block_stride=block_stride,
+            block_stride=kv.keys.strides[1],
             head_stride=kv.keys.strides[2],
             block_size=kv.block_size,
+            **{name: array.ctypes.data for name, array in arrays.items()},
         )
-        return job, int(row_parts[-1])
-
-    def _new_memory(self, rows: int, parts: int, logits: int) -> Memory:
-        shape = self._shape
-        layout = own_layout(shape)
-        state_bytes = shape.head_dim * 4 + 128
-        return Memory(
-            x=np.zeros((rows, shape.hidden_columns), np.float32),
-            qkv=np.zeros((rows, shape.qkv_columns), np.float32),
-            attention=np.zeros((rows, shape.attention_columns), np.float32),
-            parts=np.zeros((parts, shape.heads * state_bytes), np.uint8),
-            logits=np.zeros((logits, shape.vocab_columns), np.float32),
-            own=np.zeros((self._team.size, layout[-1]), np.uint8),
-            layout=layout,
-            sync=np.zeros(sync_words(shape.layers), np.int64),
-        )
+        return job, arrays
 
     def _load(self, checkpoint: Checkpoint) -> Weights:
         config, shape = self.config, self._shape
@@ -195,17 +181,58 @@ class CPUModel:
             parts.append(part)
             first_part.append(len(parts))
         self._kept += [norms, head_norms]
+        windows = [config.window(layer) or 0 for layer in range(config.num_layers)]
+        tables = [np.array(table, np.int64) for table in (parts, first_part, windows)]
+        self._kept += tables
         return Weights(
-            parts=np.array(parts, np.int64),
-            first_part=np.array(first_part, np.int64),
-            norms=norms,
-            head_norms=head_norms,
-            windows=np.array([config.window(layer) or 0 for layer in range(config.num_layers)], np.int64),
+            parts=tables[0].ctypes.data,
+            first_part=tables[1].ctypes.data,
+            norms=norms.ctypes.data,
+            head_norms=head_norms.ctypes.data,
+            windows=tables[2].ctypes.data,
         )
 
     def _part(self, packed: Packed, column: int, bias: np.ndarray) -> tuple[int, int, int, int, int]:
         self._kept.append(packed.data)
         return packed.data.ctypes.data, packed.kind, packed.panels, column, bias.ctypes.data
+
+
+class _Workspace:
+    """The kernels' working memory, grown as batches ask for it."""
+
+    def __init__(self, shape: Shape, threads: int) -> None:
+        self._shape = shape
+        self._layout = own_layout(shape)
+        self._own = np.zeros((threads, self._layout[-1]), np.uint8)
+        self._sync = np.zeros(sync_words(shape.layers), np.int64)
+        self._allocate(64, 64, 1)
+
+    def _allocate(self, rows: int, parts: int, logits: int) -> None:
+        shape = self._shape
+        self._x = np.zeros((rows, shape.hidden_columns), np.float32)
+        self._qkv = np.zeros((rows, shape.qkv_columns), np.float32)
+        self._attention = np.zeros((rows, shape.attention_columns), np.float32)
+        self._parts = np.zeros((parts, shape.heads * (shape.head_dim * 4 + 128)), np.uint8)
+        self.logits = np.zeros((logits, shape.vocab_columns), np.float32)
+
+    def prepared(self, rows: int, parts: int, logits: int) -> Memory:
+        """Addresses for a step of so many rows, attention parts and rows of logits."""
+        have = (len(self._x), len(self._parts), len(self.logits))
+        need = (rows, parts, logits)
+        if any(n > h for n, h in zip(need, have, strict=True)):
+            self._allocate(*(max(n, h) for n, h in zip(need, have, strict=True)))
+        self._sync[8:] = 0
+        return Memory(
+            self._x.ctypes.data,
+            self._qkv.ctypes.data,
+            self._attention.ctypes.data,
+            self._parts.ctypes.data,
+            self.logits.ctypes.data,
+            self._sync.ctypes.data,
+            int(self._sync[0]),
+            self._own.ctypes.data,
+            *self._layout,
+        )
 
 
 def _tiles(sequence: BatchSequence, tile: int) -> range:

@@ -30,9 +30,22 @@ class CPUKVPool:
         except (MemoryError, ValueError) as error:
             size = 4 * num_layers * num_blocks * num_kv_heads * block_size * head_dim
             raise ModelError(f"no memory for a KV pool of {size / 2**30:.1f} GiB") from error
+        self.layout = f"cpu bfloat16 pairs [k v, layers {num_layers}, kv heads {num_kv_heads}, block, head dim {head_dim}]"
 
     def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` tokens of a block, in every layer (copy-on-write)."""
         self.keys[:, target, :, :, :tokens] = self.keys[:, source, :, :, :tokens]
         pairs = (tokens + 1) // 2  # an odd last token brings its neighbour, which nobody has read or written yet
         self.values[:, target, :, :pairs] = self.values[:, source, :, :pairs]
+
+    def export_block(self, block: int) -> np.ndarray:
+        """A copy of the block's keys and values, all layers, as bytes in the order that `layout` says."""
+        return np.concatenate([array[:, block].reshape(-1) for array in (self.keys, self.values)]).view(np.uint8)
+
+    def import_block(self, block: int, data: np.ndarray) -> None:
+        """Write what `export_block` of a pool with the same layout and block size gave."""
+        half = self.keys[:, block].nbytes
+        if data.dtype != np.uint8 or data.shape != (2 * half,):
+            raise ValueError(f"a block has {2 * half} bytes, not {data.dtype} {list(data.shape)}")
+        for array, part in ((self.keys, data[:half]), (self.values, data[half:])):
+            array[:, block] = np.frombuffer(part.tobytes(), np.uint16).reshape(array[:, block].shape)

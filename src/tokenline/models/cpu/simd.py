@@ -360,6 +360,11 @@ def store_bf16_strided(builder: Any, address: Any, value: Any) -> None:
         store(builder, address, builder.extract_element(rounded, i32(lane)), lane * 4)
 
 
+@operation(types.int64, types.int64)
+def read_i64(builder: Any, address: Any) -> Any:
+    return load(builder, address, I64)
+
+
 @operation(types.int32, types.int64)
 def read_i32(builder: Any, address: Any) -> Any:
     return load(builder, address, I32)

@@ -46,6 +46,7 @@ from tokenline.models.cpu.simd import (
     kernel,
     load_f32,
     read_f16,
+    read_i64,
     read_u8,
     spin_pause,
     store_f32,
@@ -53,7 +54,8 @@ from tokenline.models.cpu.simd import (
 )
 
 QKV, OUT, GATE_UP, DOWN = 0, 1, 2, 3  # the products of a layer, in order
-TILE_ROWS = 64  # rows of a tile, and at most as many in a wide step
+OWN_ROWS = 64  # rows that a thread has memory for: at most as many in a wide step, or at once in the head
+TILE_ROWS = 32  # rows of a tall tile: its gate and up stay in the second-level cache
 GATE_PAD = 192  # bytes, so that rows of gate and up do not all fall on the same lines of the cache
 REDUNDANT_ROWS = 2  # up to here, every thread quantises all rows itself
 PREFETCH_ROWS = 16  # with more rows a panel is computed slower than it is read: ask for the next one early
@@ -87,29 +89,35 @@ class Shape(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Where the weights are. A product (`QKV` ... of layer l is number 4 l + ...; then the head, then the embedding) has parts."""
+    """Where the weights are; all addresses. A product has parts.
 
-    parts: np.ndarray  # int64 [parts, 5]: address, format, panels, first column, address of the biases
-    first_part: np.ndarray  # int64 [products + 1]
-    norms: np.ndarray  # float32 [2 layers + 1, hidden_columns]: attention, MLP, ..., final
-    head_norms: np.ndarray  # float32 [2 layers, head_dim]: query, key; ones where the model has none
-    windows: np.ndarray  # int64 [layers]: attend to this many latest tokens; 0: all
+    Products are numbered: `QKV` ... of layer l is 4 l + ...; then the head, then the embedding.
+    """
+
+    parts: int  # int64 [parts, 5]: address, format, panels, first column, address of the biases
+    first_part: int  # int64 [products + 1]
+    norms: int  # float32 [2 layers + 1, hidden_columns]: attention, MLP, ..., final
+    head_norms: int  # float32 [2 layers, head_dim]: query, key; ones where the model has none
+    windows: int  # int64 [layers]: attend to this many latest tokens; 0: all
 
 
 class Job(NamedTuple):
-    """One batch."""
+    """One batch of T rows; all but the counts and strides are addresses."""
 
-    ids: np.ndarray  # int32 [T]
-    positions: np.ndarray  # int64 [T]
-    blocks: np.ndarray  # int64 [T]: the block that row's key and value go to
-    cos: np.ndarray  # float32 [T, head_dim / 2]
-    sin: np.ndarray
-    tables: np.ndarray  # int32: the block tables one after another
-    items: np.ndarray  # int64 [I, 5]: first row, rows, start of the block table, span or -1 for all
-    row_parts: np.ndarray  # int64 [T + 1]: wide: the first part of the row in Memory.parts
-    logit_rows: np.ndarray  # int64 [R]
+    rows: int  # T
+    ids: int  # int64 [T]
+    positions: int  # int64 [T]
+    blocks: int  # int64 [T]: the block that the row's key and value go to
+    cos: int  # float32 [T, head_dim / 2]
+    sin: int
+    tables: int  # int32: the block tables one after another
+    num_items: int
+    items: int  # int64 [num_items, 4]: first row, rows, start of the block table, span or -1 for all
+    row_parts: int  # int64 [T + 1]: wide: the first part of the row in Memory.parts
+    num_wanted: int
+    wanted: int  # int64 [num_wanted]: rows whose logits are asked for
     wide: int
-    keys: int  # address of the pool's keys and values
+    keys: int  # the pool
     values: int
     layer_stride: int  # bytes, both for keys and values
     block_stride: int
@@ -118,26 +126,31 @@ class Job(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Working memory; contents mean nothing between steps but for `logits`."""
+    """Addresses of working memory; contents mean nothing between steps but for `logits`."""
 
-    x: np.ndarray  # float32 [>= T, hidden_columns]: the residual stream
-    qkv: np.ndarray  # float32 [>= T, qkv_columns]
-    attention: np.ndarray  # float32 [>= T, attention_columns]
-    parts: np.ndarray  # uint8 [parts, heads, state_bytes]: wide: attention by span
-    logits: np.ndarray  # float32 [>= R, vocab_columns]
-    own: np.ndarray  # uint8 [threads, own_bytes]: each thread's, laid out by `layout`
-    layout: tuple[int, ...]  # in `own`: gate and up, queries, states, totals, scratch; then the size
-    sync: np.ndarray  # int64: [0] arrivals at barriers, ever; [1] the same when the step began;
-    # from [8] a counter for each piece of shared work
+    x: int  # float32 [>= T, hidden_columns]: the residual stream
+    qkv: int  # float32 [>= T, qkv_columns]
+    attention: int  # float32 [>= T, attention_columns]
+    parts: int  # uint8 [parts, heads, state_bytes]: wide: attention by span
+    logits: int  # float32 [>= R, vocab_columns]
+    sync: int  # int64: [0] arrivals at barriers, ever; from [8] a counter for each piece of shared work
+    arrivals: int  # at the barriers before this step
+    own: int  # uint8 [threads, own_bytes]: each thread's; quantised rows at 0, then at these offsets:
+    gate_at: int  # gate and up, float32
+    queries_at: int
+    states_at: int
+    totals_at: int
+    scratch_at: int
+    own_bytes: int
 
 
 def own_layout(shape: Shape) -> tuple[int, ...]:
-    """Where things lie in a thread's own memory, after the quantised rows at 0: see `Memory.layout`; last, its size."""
+    """Where things lie in a thread's own memory: the last six fields of `Memory`."""
     width = max(shape.hidden_inputs, shape.intermediate_inputs, shape.attention_columns)
     states = UNIT_ROWS * (shape.head_dim * 4 + 128)
     sizes = (
-        TILE_ROWS * quantised_bytes(width),
-        TILE_ROWS * (2 * shape.gate_columns * 4 + GATE_PAD),
+        OWN_ROWS * quantised_bytes(width),
+        OWN_ROWS * (2 * shape.gate_columns * 4 + GATE_PAD),
         UNIT_ROWS * shape.head_dim * 2,
         states,
         states,
@@ -152,15 +165,21 @@ def sync_words(layers: int) -> int:
 
 
 @kernel
+def word(address, index):  # type: ignore[no-untyped-def]
+    """Element `index` of an int64 array."""
+    return read_i64(address + index * 8)
+
+
+@kernel
 def _claim(memory, counter):  # type: ignore[no-untyped-def]
     """The next piece of the work number `counter`."""
-    return atomic_add(memory.sync.ctypes.data + (8 + counter) * 8, 1)
+    return atomic_add(memory.sync + (8 + counter) * 8, 1)
 
 
 @kernel
 def _barrier(memory, threads, target):  # type: ignore[no-untyped-def]
     """Wait until all threads have come here; `target` counts arrivals and is returned for the next barrier."""
-    address = memory.sync.ctypes.data
+    address = memory.sync
     atomic_add(address, 1)
     spins = 0
     while atomic_load(address) < target:
@@ -177,14 +196,13 @@ def _product(weights, product, first, end, a, a_stride, rows, inputs, out, out_s
     keep_apart()
     groups = inputs // GROUP
     before = 0
-    for part in range(weights.first_part[product], weights.first_part[product + 1]):
-        address, kind, panels, column, bias = (
-            weights.parts[part, 0],
-            weights.parts[part, 1],
-            weights.parts[part, 2],
-            weights.parts[part, 3],
-            weights.parts[part, 4],
+    for part in range(word(weights.first_part, product), word(weights.first_part, product + 1)):
+        address, kind, panels = (
+            word(weights.parts, 5 * part),
+            word(weights.parts, 5 * part + 1),
+            word(weights.parts, 5 * part + 2),
         )
+        column, bias = word(weights.parts, 5 * part + 3), word(weights.parts, 5 * part + 4)
         size = groups * (Q8_GROUP_BYTES if kind == Q8 else Q4_GROUP_BYTES)
         for panel in range(max(0, first - before), min(panels, end - before)):
             y = out + (column + panel * PANEL) * 4
@@ -197,8 +215,8 @@ def _product(weights, product, first, end, a, a_stride, rows, inputs, out, out_s
 @kernel
 def _panels(weights, product):  # type: ignore[no-untyped-def]
     total = 0
-    for part in range(weights.first_part[product], weights.first_part[product + 1]):
-        total += weights.parts[part, 2]
+    for part in range(word(weights.first_part, product), word(weights.first_part, product + 1)):
+        total += word(weights.parts, 5 * part + 2)
     return total
 
 
@@ -206,12 +224,12 @@ def _panels(weights, product):  # type: ignore[no-untyped-def]
 def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
     """The embedding of a token, float32, taken out of its panel."""
     keep_apart()
-    part = weights.first_part[shape.layers * 4 + 1]
+    part = word(weights.first_part, shape.layers * 4 + 1)
     groups = shape.hidden_inputs // GROUP
-    kind = weights.parts[part, 1]
+    kind = word(weights.parts, 5 * part + 1)
     group_bytes = Q8_GROUP_BYTES if kind == Q8 else Q4_GROUP_BYTES
     output = token % PANEL
-    panel = weights.parts[part, 0] + (token // PANEL) * groups * group_bytes
+    panel = word(weights.parts, 5 * part) + (token // PANEL) * groups * group_bytes
     lane = (output // 16) * 64 + (output % 16) * 4
     for group in range(groups):
         at = panel + group * group_bytes
@@ -234,20 +252,20 @@ def _write_keys(shape, weights, job, memory, layer, row, head, scratch):  # type
     """Norm, rotate and store the key and the value of one row and one kv head."""
     keep_apart()
     dim = shape.head_dim
-    qkv = memory.qkv.ctypes.data + row * shape.qkv_columns * 4
+    qkv = memory.qkv + row * shape.qkv_columns * 4
     key = qkv + (shape.key_column + head * dim) * 4
     if shape.qk_norm:
-        norm_head(key, weights.head_norms.ctypes.data + (2 * layer + 1) * dim * 4, dim, shape.eps, scratch)
+        norm_head(key, weights.head_norms + (2 * layer + 1) * dim * 4, dim, shape.eps, scratch)
         key = scratch
     half = row * dim * 2
-    rotate_head(key, job.cos.ctypes.data + half, job.sin.ctypes.data + half, dim, 1.0, scratch)
-    place = layer * job.layer_stride + job.blocks[row] * job.block_stride + head * job.head_stride
+    rotate_head(key, job.cos + half, job.sin + half, dim, 1.0, scratch)
+    place = layer * job.layer_stride + word(job.blocks, row) * job.block_stride + head * job.head_stride
     store_key_value(
         scratch,
         qkv + (shape.value_column + head * dim) * 4,
         dim,
         job.block_size,
-        job.positions[row] % job.block_size,
+        word(job.positions, row) % job.block_size,
         job.keys + place,
         job.values + place,
     )
@@ -261,42 +279,42 @@ def _load_queries(shape, weights, job, memory, layer, row, rows, head, group, qu
     for token in range(rows):
         half = (row + token) * dim * 2
         for k in range(group):
-            query = memory.qkv.ctypes.data + ((row + token) * shape.qkv_columns + (head * group + k) * dim) * 4
+            query = memory.qkv + ((row + token) * shape.qkv_columns + (head * group + k) * dim) * 4
             if shape.qk_norm:
-                norm_head(query, weights.head_norms.ctypes.data + 2 * layer * dim * 4, dim, shape.eps, scratch)
+                norm_head(query, weights.head_norms + 2 * layer * dim * 4, dim, shape.eps, scratch)
                 query = scratch
-            rotate_head(query, job.cos.ctypes.data + half, job.sin.ctypes.data + half, dim, shape.query_factor, scratch)
+            rotate_head(query, job.cos + half, job.sin + half, dim, shape.query_factor, scratch)
             store_query(scratch, dim, queries + (token * group + k) * dim * 2)
 
 
 @kernel
-def _attend(shape, weights, job, memory, layer, item, head, own, layout):  # type: ignore[no-untyped-def]
+def _attend(shape, weights, job, memory, layer, item, head, own):  # type: ignore[no-untyped-def]
     """One item of attention for one kv head: one span into `parts` (wide), or all spans into `attention` (tall)."""
     keep_apart()
-    _, queries_at, states_at, totals_at, scratch_at, _ = layout
-    queries, states, totals, scratch = own + queries_at, own + states_at, own + totals_at, own + scratch_at
+    queries, states = own + memory.queries_at, own + memory.states_at
+    totals, scratch = own + memory.totals_at, own + memory.scratch_at
     group = shape.heads // shape.kv_heads
     dim = shape.head_dim
     stride = state_bytes(dim)
-    row, rows, table_at, span = job.items[item, 0], job.items[item, 1], job.items[item, 2], job.items[item, 3]
-    position = job.positions[row]
-    table = job.tables.ctypes.data + table_at * 4
+    row, rows, table_at, span = word(job.items, 4 * item), word(job.items, 4 * item + 1), word(job.items, 4 * item + 2), word(job.items, 4 * item + 3)
+    position = word(job.positions, row)
+    table = job.tables + table_at * 4
     keys = job.keys + layer * job.layer_stride + head * job.head_stride
     values = job.values + layer * job.layer_stride + head * job.head_stride
-    window = weights.windows[layer]
+    window = word(weights.windows, layer)
     _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch + 256)
     units = rows * group
     if span >= 0:
         for k in range(rows):
-            if job.positions[row + k] // SPAN == span:
+            if word(job.positions, row + k) // SPAN == span:
                 _write_keys(shape, weights, job, memory, layer, row + k, head, scratch + 256)
         attend_span(queries, units, group, position, window, span, table, keys, values, job.head_stride, job.block_stride,
                     job.block_size, dim, states, scratch)  # fmt: skip
         for k in range(units):
             token = row + k // group
-            if job.positions[token] // SPAN >= span:
-                part = (job.row_parts[token] + span) * shape.heads + head * group + k % group
-                target = memory.parts.ctypes.data + part * stride
+            if word(job.positions, token) // SPAN >= span:
+                part = (word(job.row_parts, token) + span) * shape.heads + head * group + k % group
+                target = memory.parts + part * stride
                 for column in range(0, dim + 32, 16):
                     store_f32(target + column * 4, load_f32(states + k * stride + column * 4))
         return
@@ -312,7 +330,7 @@ def _attend(shape, weights, job, memory, layer, item, head, own, layout):  # typ
             merge_state(totals + k * stride, states + k * stride, dim)
     for k in range(units):
         out = (row + k // group) * shape.attention_columns + (head * group + k % group) * dim
-        finish_state(totals + k * stride, dim, memory.attention.ctypes.data + out * 4)
+        finish_state(totals + k * stride, dim, memory.attention + out * 4)
 
 
 @kernel
@@ -322,22 +340,22 @@ def _merge_row(shape, weights, job, memory, layer, row, total):  # type: ignore[
     dim = shape.head_dim
     stride = state_bytes(dim)
     first = 0
-    if weights.windows[layer] > 0:
-        first = max(0, job.positions[row] + 1 - weights.windows[layer]) // SPAN
+    if word(weights.windows, layer) > 0:
+        first = max(0, word(job.positions, row) + 1 - word(weights.windows, layer)) // SPAN
     for head in range(shape.heads):
         clear_state(total, dim)
-        for span in range(first, job.positions[row] // SPAN + 1):
-            part = (job.row_parts[row] + span) * shape.heads + head
-            merge_state(total, memory.parts.ctypes.data + part * stride, dim)
+        for span in range(first, word(job.positions, row) // SPAN + 1):
+            part = (word(job.row_parts, row) + span) * shape.heads + head
+            merge_state(total, memory.parts + part * stride, dim)
         out = row * shape.attention_columns + head * dim
-        finish_state(total, dim, memory.attention.ctypes.data + out * 4)
+        finish_state(total, dim, memory.attention + out * 4)
 
 
 @kernel
 def _quantise_for(shape, weights, job, memory, layer, product, row, wide, gate, out, scratch):  # type: ignore[no-untyped-def]
     """Make the quantised input of `product` for one row; `gate` is the address of that row's gate and up."""
-    x = memory.x.ctypes.data + row * shape.hidden_columns * 4
-    norms = weights.norms.ctypes.data
+    x = memory.x + row * shape.hidden_columns * 4
+    norms = weights.norms
     norm_bytes = shape.hidden_columns * 4
     if product == QKV:
         norm_quantise_row(x, norms + 2 * layer * norm_bytes, shape.hidden_inputs, shape.hidden, shape.eps, out)
@@ -345,7 +363,7 @@ def _quantise_for(shape, weights, job, memory, layer, product, row, wide, gate, 
         if wide:
             _merge_row(shape, weights, job, memory, layer, row, scratch)
         quantise_row(
-            memory.attention.ctypes.data + row * shape.attention_columns * 4, shape.attention_columns, out
+            memory.attention + row * shape.attention_columns * 4, shape.attention_columns, out
         )
     elif product == GATE_UP:
         norm_quantise_row(x, norms + (2 * layer + 1) * norm_bytes, shape.hidden_inputs, shape.hidden, shape.eps, out)
@@ -363,38 +381,37 @@ def _inputs(shape, product):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _wide_product(shape, weights, job, memory, thread, threads, layer, product, counter, target, layout):  # type: ignore[no-untyped-def]
+def _wide_product(shape, weights, job, memory, thread, threads, layer, product, counter, target):  # type: ignore[no-untyped-def]
     """Quantise all rows and take shares of one product."""
     keep_apart()
-    gate_at, _, _, totals_at, _, _ = layout
-    own = memory.own.ctypes.data + thread * memory.own.shape[1]
-    shared = memory.own.ctypes.data  # the first thread's
-    rows = len(job.ids)
+    own = memory.own + thread * memory.own_bytes
+    shared = memory.own  # the first thread's
+    rows = job.rows
     inputs = _inputs(shape, product)
     a_stride = inputs + 12 * (inputs // GROUP)
     gate_stride = 2 * shape.gate_columns * 4 + GATE_PAD
-    gate = shared + gate_at
+    gate = shared + memory.gate_at
     if rows <= REDUNDANT_ROWS or threads == 1:
         a = own
         for row in range(rows):
             _quantise_for(
                 shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride, a + row * a_stride,
-                own + totals_at,
+                own + memory.totals_at,
             )  # fmt: skip
     else:
         a = shared
         for row in range(thread, rows, threads):
             _quantise_for(
                 shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride, a + row * a_stride,
-                own + totals_at,
+                own + memory.totals_at,
             )  # fmt: skip
         target = _barrier(memory, threads, target)
     if product == QKV:
-        out, out_stride, accumulate = memory.qkv.ctypes.data, shape.qkv_columns * 4, 0
+        out, out_stride, accumulate = memory.qkv, shape.qkv_columns * 4, 0
     elif product == GATE_UP:
         out, out_stride, accumulate = gate, gate_stride, 0
     else:
-        out, out_stride, accumulate = memory.x.ctypes.data, shape.hidden_columns * 4, 1
+        out, out_stride, accumulate = memory.x, shape.hidden_columns * 4, 1
     number = layer * 4 + product
     panels = _panels(weights, number)
     while True:
@@ -406,31 +423,31 @@ def _wide_product(shape, weights, job, memory, thread, threads, layer, product, 
 
 
 @kernel
-def _wide(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
+def _wide(shape, weights, job, memory, thread, threads, target):  # type: ignore[no-untyped-def]
     """All layers, few rows."""
     keep_apart()
-    own = memory.own.ctypes.data + thread * memory.own.shape[1]
-    items = len(job.items) * shape.kv_heads
+    own = memory.own + thread * memory.own_bytes
+    items = job.num_items * shape.kv_heads
     for layer in range(shape.layers):
         counter = layer * 8
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, QKV, counter, target, layout)
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, QKV, counter, target)
         while True:
             item = _claim(memory, counter + 1)
             if item >= items:
                 break
-            _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own, layout)
+            _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own)
         target = _barrier(memory, threads, target)
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, OUT, counter + 2, target, layout)
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, GATE_UP, counter + 3, target, layout)
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, DOWN, counter + 4, target, layout)
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, OUT, counter + 2, target)
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, GATE_UP, counter + 3, target)
+        target = _wide_product(shape, weights, job, memory, thread, threads, layer, DOWN, counter + 4, target)
     return target
 
 
 @kernel
-def _tall_product(shape, weights, job, memory, own, layout, layer, product, first, end):  # type: ignore[no-untyped-def]
+def _tall_product(shape, weights, job, memory, own, layer, product, first, end):  # type: ignore[no-untyped-def]
     """One whole product for the rows `first` to `end`."""
     keep_apart()
-    gate = own + layout[0]
+    gate = own + memory.gate_at
     rows = end - first
     inputs = _inputs(shape, product)
     a_stride = inputs + 12 * (inputs // GROUP)
@@ -441,11 +458,11 @@ def _tall_product(shape, weights, job, memory, own, layout, layer, product, firs
             own,
         )  # fmt: skip
     if product == QKV:
-        out, out_stride, accumulate = memory.qkv.ctypes.data + first * shape.qkv_columns * 4, shape.qkv_columns * 4, 0
+        out, out_stride, accumulate = memory.qkv + first * shape.qkv_columns * 4, shape.qkv_columns * 4, 0
     elif product == GATE_UP:
         out, out_stride, accumulate = gate, gate_stride, 0
     else:
-        out = memory.x.ctypes.data + first * shape.hidden_columns * 4
+        out = memory.x + first * shape.hidden_columns * 4
         out_stride, accumulate = shape.hidden_columns * 4, 1
     number = layer * 4 + product
     _product(
@@ -454,15 +471,15 @@ def _tall_product(shape, weights, job, memory, own, layout, layer, product, firs
 
 
 @kernel
-def _tall(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
+def _tall(shape, weights, job, memory, thread, threads, target):  # type: ignore[no-untyped-def]
     """All layers, many rows."""
     keep_apart()
-    own = memory.own.ctypes.data + thread * memory.own.shape[1]
-    rows = len(job.ids)
+    own = memory.own + thread * memory.own_bytes
+    rows = job.rows
     quads = (rows + 3) // 4
     tiles = threads * ((rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS))
     tiles = min(tiles, quads)
-    items = len(job.items) * shape.kv_heads
+    items = job.num_items * shape.kv_heads
     for layer in range(shape.layers + 1):
         counter = layer * 8
         while True:
@@ -473,49 +490,49 @@ def _tall(shape, weights, job, memory, thread, threads, target, layout):  # type
             end = min(rows, quads * (tile + 1) // tiles * 4)
             if layer > 0:
                 for product in (OUT, GATE_UP, DOWN):
-                    _tall_product(shape, weights, job, memory, own, layout, layer - 1, product, first, end)
+                    _tall_product(shape, weights, job, memory, own, layer - 1, product, first, end)
             if layer < shape.layers:
-                _tall_product(shape, weights, job, memory, own, layout, layer, QKV, first, end)
+                _tall_product(shape, weights, job, memory, own, layer, QKV, first, end)
                 for row in range(first, end):
                     for head in range(shape.kv_heads):
-                        _write_keys(shape, weights, job, memory, layer, row, head, own + layout[4] + 256)
+                        _write_keys(shape, weights, job, memory, layer, row, head, own + memory.scratch_at + 256)
         target = _barrier(memory, threads, target)
         if layer < shape.layers:
             while True:
                 item = items - 1 - _claim(memory, counter + 1)  # the last ones see the most keys: begin with them
                 if item < 0:
                     break
-                _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own, layout)
+                _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own)
             target = _barrier(memory, threads, target)
     return target
 
 
 @kernel
-def _head(shape, weights, job, memory, thread, threads, target, layout):  # type: ignore[no-untyped-def]
+def _head(shape, weights, job, memory, thread, threads, target):  # type: ignore[no-untyped-def]
     """Final norm and logits of the rows that are asked for, in tiles; the outputs are shared out."""
     keep_apart()
-    own = memory.own.ctypes.data + thread * memory.own.shape[1]
+    own = memory.own + thread * memory.own_bytes
     inputs = shape.hidden_inputs
     a_stride = inputs + 12 * (inputs // GROUP)
     number = shape.layers * 4
     panels = _panels(weights, number)
-    final = weights.norms.ctypes.data + 2 * shape.layers * shape.hidden_columns * 4
+    final = weights.norms + 2 * shape.layers * shape.hidden_columns * 4
     chunks = (panels + HEAD_PANELS - 1) // HEAD_PANELS
-    tiles = (len(job.logit_rows) + TILE_ROWS - 1) // TILE_ROWS
+    tiles = (job.num_wanted + OWN_ROWS - 1) // OWN_ROWS
     ready = -1
     while True:
         task = _claim(memory, 8 * (shape.layers + 1) - 1)
         if task >= tiles * chunks:
             break
-        first = task // chunks * TILE_ROWS
-        rows = min(TILE_ROWS, len(job.logit_rows) - first)
+        first = task // chunks * OWN_ROWS
+        rows = min(OWN_ROWS, job.num_wanted - first)
         if ready != first:
             for k in range(rows):
-                x = memory.x.ctypes.data + job.logit_rows[first + k] * shape.hidden_columns * 4
+                x = memory.x + word(job.wanted, first + k) * shape.hidden_columns * 4
                 norm_quantise_row(x, final, inputs, shape.hidden, shape.eps, own + k * a_stride)
             ready = first
         panel = task % chunks * HEAD_PANELS
-        out = memory.logits.ctypes.data + first * shape.vocab_columns * 4
+        out = memory.logits + first * shape.vocab_columns * 4
         _product(weights, number, panel, min(panels, panel + HEAD_PANELS), own, a_stride, rows, inputs, out,
                  shape.vocab_columns * 4, 0)  # fmt: skip
     return _barrier(memory, threads, target)
@@ -538,13 +555,12 @@ def make_forward(stamp: str) -> Any:
 
 @kernel
 def _forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
-    layout = memory.layout
-    target = memory.sync[1] + threads
-    for row in range(thread, len(job.ids), threads):
-        _embed(shape, weights, job.ids[row], memory.x.ctypes.data + row * shape.hidden_columns * 4)
+    target = memory.arrivals + threads
+    for row in range(thread, job.rows, threads):
+        _embed(shape, weights, word(job.ids, row), memory.x + row * shape.hidden_columns * 4)
     target = _barrier(memory, threads, target)
     if job.wide:
-        target = _wide(shape, weights, job, memory, thread, threads, target, layout)
+        target = _wide(shape, weights, job, memory, thread, threads, target)
     else:
-        target = _tall(shape, weights, job, memory, thread, threads, target, layout)
-    return _head(shape, weights, job, memory, thread, threads, target, layout) - threads
+        target = _tall(shape, weights, job, memory, thread, threads, target)
+    return _head(shape, weights, job, memory, thread, threads, target) - threads
