@@ -74,7 +74,8 @@ def shutting_down() -> ApiError:
 
 
 def from_render(error: RenderError) -> ApiError:
-    return invalid(error.message, error.param, code="invalid_value")
+    message = error.message  # may quote what the client sent, or what the template says
+    return invalid(message if len(message) <= 800 else f"{message[:800]}…", error.param)
 
 
 def from_refusal(error: RequestRefused) -> ApiError:
