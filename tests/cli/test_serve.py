@@ -125,6 +125,8 @@ def test_templates_and_keys_that_cannot_be_used_are_one_line(tmp_path: Path) -> 
     template.write_bytes(b"\xff")
     assert_one_line(run("serve", "--chat-template", template), "not UTF-8")
     assert_one_line(run("serve", "--api-key", ""), "--api-key")
+    assert_one_line(run("serve", "--tool-call-parser", "x"), "--tool-call-parser: 'x' is not known", "hermes")
+    assert_one_line(run("serve", "--reasoning-parser", "x"), "--reasoning-parser: 'x' is not known", "deepseek_r1")
     assert_one_line(run("serve", "--served-model-name", " "), "--served-model-name")
     template.write_text("{% for %}")
     assert_one_line(run("serve", "--port", "0", "--chat-template", template), "template")
@@ -138,7 +140,7 @@ def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_it_shows_bars_and_ctrl_c_ends_it(smollm2: Path) -> None:
-    options = ["serve", "--port", "0", "--kv-cache-memory", "64M", "--max-model-len", "256"]
+    options = ["serve", "--port", "0", "--kv-cache-memory", "64M", "--max-model-len", "256", "--max-num-seqs", "600"]
     with OnTerminal([*options, "--served-model-name", "a", "--served-model-name", "b"]) as terminal:
         shown = terminal.read_until("Ctrl-C stops it.")
         assert "MB" in shown.split("tokenline is ready")[0], "a bar with the bytes loaded"

@@ -68,6 +68,12 @@ def serve(
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A Jinja chat template to use in place of the model's own.")
     ] = None,
+    tool_call_parser: Annotated[
+        str, typer.Option(metavar="NAME", help="How tool calls are read; auto: by the chat template; none.")
+    ] = "auto",
+    reasoning_parser: Annotated[
+        str, typer.Option(metavar="NAME", help="How reasoning is told from the answer; auto: by the template; none.")
+    ] = "auto",
     api_key: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,6 +95,7 @@ def serve(
     keys = _checked_keys(api_key or [])
     template = read_template(chat_template)
     names = _checked_names(served_model_name or [])
+    _check_parsers(tool_call_parser, reasoning_parser)
 
     with progress_bars() as progress:
         from tokenline.models.fetch import resolve_model
@@ -115,15 +122,29 @@ def serve(
         )
     engine = Engine(
         loaded,
-        EngineSettings(max_model_len=max_model_len, kv_cache_memory=kv_cache_memory, max_num_seqs=max_num_seqs),
+        EngineSettings(
+            max_model_len=max_model_len,
+            kv_cache_memory=kv_cache_memory,
+            max_num_seqs=max_num_seqs,
+            max_batch_tokens=max(EngineSettings().max_batch_tokens, 2 * max_num_seqs),  # room for prefill beside them
+        ),
     )
     names = names or (name_of(model, path),)
-    settings = ServerSettings(model_names=names, api_keys=keys, log_level=log_level, log_json=log_json)
+    settings = ServerSettings(
+        model_names=names,
+        api_keys=keys,
+        tool_call_parser=tool_call_parser,
+        reasoning_parser=reasoning_parser,
+        log_level=log_level,
+        log_json=log_json,
+    )
     app = create_app(renderer, engine, settings)
+    parsers = app.state.server.parsers
     facts = {
         "model": f"{names[0]}  ({loaded.config.family}, {loaded.config.num_layers} layers, {path})",
         "device": f"{loaded.device.type}, weights as {pick_dtype(dtype, loaded.device)}",
         "KV cache": f"{engine.limits.pool_tokens:,} tokens, at most {engine.limits.max_model_len:,} a conversation",
+        "parsers": f"tool calls {parsers.tool_parser or 'none'}, reasoning {parsers.reasoning_parser or 'none'}",
     }
 
     def on_ready(url: str) -> None:
@@ -171,6 +192,17 @@ def _checked_keys(keys: list[str]) -> tuple[str, ...]:
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise CommandError("--api-key: a key must be printable ASCII without spaces, and not empty")
     return tuple(dict.fromkeys(keys))
+
+
+def _check_parsers(tool_call_parser: str, reasoning_parser: str) -> None:
+    from tokenline.parse.registry import reasoning_parsers, tool_parsers
+
+    for option, name, known in (
+        ("--tool-call-parser", tool_call_parser, tool_parsers()),
+        ("--reasoning-parser", reasoning_parser, reasoning_parsers()),
+    ):
+        if name not in ("auto", "none", *known):
+            raise CommandError(f"{option}: {name!r} is not known; there are auto, none, {', '.join(known)}")
 
 
 def _checked_names(names: list[str]) -> tuple[str, ...]:
