@@ -20,6 +20,7 @@ HF_ARCHITECTURES = {
     "Qwen3ForCausalLM": "qwen3",
 }
 GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_MOST_LAYERS = 1000  # a number from a broken file must not become a list of a billion tensor names
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +110,33 @@ class _Fields:
             raise self.error(f"{name} is missing")
         return value
 
-    def count(self, name: str, default: int | None = None) -> int:
+    def count(self, name: str, default: int | None = None, *, most: int = 2**31 - 1) -> int:
         value = self._get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(f"{name} must be a positive integer, not {value!r}")
+            raise self.error(f"{name} must be a positive integer, not {_short(value)}")
+        if value > most:
+            raise self.error(f"{name} is {_short(value)}; more than {most:,} is not believed")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-            raise self.error(f"{name} must be a positive number, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e38:  # fits float32
+            raise self.error(f"{name} must be a positive number, not {_short(value)}")
         return float(value)
 
     def flag(self, name: str) -> bool:
         value = self._get(name, False)
         if not isinstance(value, bool):
-            raise self.error(f"{name} must be true or false, not {value!r}")
+            raise self.error(f"{name} must be true or false, not {_short(value)}")
         return value
+
+
+def _short(value: Any) -> str:
+    """A value for an error message, cut where somebody put a book there."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return "a number of more than 128 bits"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _checked(config: ModelConfig, where: str) -> ModelConfig:
@@ -155,7 +166,8 @@ def config_from_hf(values: Mapping[str, Any], where: str = "config.json") -> Mod
             f"quantization_config ({method}) is not supported; "
             "use the unquantised checkpoint (tokenline quantises while loading) or a GGUF file"
         )
-    hidden, layers, heads = (fields.count(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
+    hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
+    layers = fields.count("num_hidden_layers", most=_MOST_LAYERS)
     default_head = 128 if family == "qwen3" else hidden // heads
     if values.get("head_dim") is None and family != "qwen3" and hidden % heads:
         raise fields.error(f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
@@ -296,7 +308,7 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
             vocab_size=vocab,
             hidden_size=hidden,
             intermediate_size=fields.count("feed_forward_length"),
-            num_layers=fields.count("block_count"),
+            num_layers=fields.count("block_count", most=_MOST_LAYERS),
             num_heads=heads,
             num_kv_heads=fields.count("attention.head_count_kv", heads),
             head_dim=head_dim,

@@ -9,6 +9,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,9 @@ class Weights(ABC):
         """The tensor's quantised blocks; None where it is stored as plain floats (use `read`)."""
         return None
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
+        """Bytes of all tensors in the file(s)."""
         return sum(self.stored_bytes(name) for name in self.shapes)
 
     def read(self, name: str) -> torch.Tensor:
