@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
+from tokenline.engine.disk_tier import DiskSettings, DiskTier, model_key
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.prefix_cache import PrefixCache, Tail
@@ -18,6 +19,8 @@ from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import Batch, BatchSequence, Model
+
+DISK_WAIT_S = 0.02  # so soon an abort or a new request is heard of while the disk is all there is to wait for
 
 Outcome = tuple[Request, Step]
 
@@ -45,6 +48,7 @@ class EngineCore:
     max_num_seqs: int
     max_batch_tokens: int
     context_limit: int  # tokens of a line at most: prompt and answer
+    disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
     clock: Callable[[], float] = time.monotonic
     totals: Totals = field(default_factory=Totals)
 
@@ -53,13 +57,16 @@ class EngineCore:
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.evictions = EvictionLog(self.block_size, self.clock)
         self.cache = PrefixCache(self.pool, self._on_evict)
-        self._line_keys = LineKeys(self.block_size)
+        root = b"" if self.disk is None else model_key(self.disk.model, self.model, self.kv)
+        self._line_keys = LineKeys(self.block_size, root)
+        self.tier = None if self.disk is None else DiskTier(self.disk, self.kv, self._line_keys)
         self.scheduler = Scheduler(
             self.pool,
             self.cache,
             max_num_seqs=self.max_num_seqs,
             max_batch_tokens=self.max_batch_tokens,
             copy_block_prefix=self.kv.copy_block_prefix,
+            tier=self.tier,
         )
         self._sequences: dict[str, list[Sequence]] = {}  # by request id: its unfinished choices
 
@@ -92,15 +99,18 @@ class EngineCore:
 
     def step(self) -> list[Outcome]:
         """Compute one batch. An exception in the model ends the requests of this batch and harms no other."""
+        self.scheduler.take_restored()
         chunks = self.scheduler.schedule()
         if not chunks:
-            if not self.is_idle:
+            if self.tier is not None and self.scheduler.is_restoring:
+                self.tier.wait(DISK_WAIT_S)
+            elif not self.is_idle:
                 raise RuntimeError("no request can be scheduled")  # rather than spin for ever
             return []
         now = self.clock()
         for sequence in (chunk.sequence for chunk in chunks if chunk.sequence.first_scheduled_s is None):
             sequence.first_scheduled_s = now
-            sequence.cached = sequence.computed
+            sequence.cached, sequence.cached_restored = sequence.computed, sequence.restored
             if sequence.choice == 0:  # the one that gives the account
                 keys = self._line_keys.of(sequence.namespace, sequence.line)
                 sequence.evicted = self.evictions.ask(keys, sequence.cached)
@@ -114,6 +124,8 @@ class EngineCore:
             failed = {id(chunk.sequence.request): chunk.sequence.request for chunk in chunks}
             outcomes = [outcome for request in failed.values() for outcome in self._fail(request, message)]
             raise StepFailed(message, outcomes) from error
+        if self.tier is not None:
+            self.tier.rule.saw_step(sum(chunk.length for chunk in chunks), self.clock() - now)
         for chunk in chunks:
             self.scheduler.computed(chunk)
         outcomes = []
@@ -174,15 +186,22 @@ class EngineCore:
             prompt - cached,
             queue_s=sequence.first_scheduled_s - sequence.arrived_s,
             prefill_s=self.clock() - sequence.first_scheduled_s,
+            restored=sequence.cached_restored,
             evicted=sequence.evicted.tokens if sequence.evicted else 0,
             evicted_ago_s=sequence.evicted.ago_s if sequence.evicted else None,
         )
 
     def _on_evict(self, tail: Tail) -> None:
-        self.evictions.record(self._line_keys.of(tail.namespace, tail.ids), tail.start)
+        keys = self._line_keys.of(tail.namespace, tail.ids)
+        self.evictions.record(keys, tail.start)
+        if self.tier is not None and tail.storable:
+            self.tier.offer(keys, tail.ids, tail.start // self.block_size, tail.blocks)
 
     def _close(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.finish_reason = reason
+        if self.tier is not None and sequence.request.retention == "24h" and reason is not FinishReason.ERROR:
+            held = sequence.ids[: sequence.computed]
+            self.tier.keep(Tail(sequence.namespace, held, 0, sequence.blocks, storable=True))
         self.scheduler.finish(sequence, keep=reason is not FinishReason.ERROR)
         siblings = self._sequences[sequence.request.request_id]
         siblings.remove(sequence)
@@ -201,6 +220,17 @@ class EngineCore:
             self._close(sequence, FinishReason.ERROR)
             outcomes.append((request, Step(sequence.choice, (), finish_reason=FinishReason.ERROR, error=message)))
         return outcomes
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all held prefixes, on the device and on disk. What runs keeps what it uses."""
+        self.cache.clear()
+        if self.tier is not None:
+            self.tier.clear()
+
+    def close(self) -> None:
+        """Keep on disk what the tree holds, if there is a disk tier. Nothing runs any more."""
+        if self.tier is not None:
+            self.tier.close(self.cache.tails())
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless blocks, tree and sequences agree. For tests and debugging."""

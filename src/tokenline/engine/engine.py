@@ -13,8 +13,9 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from tokenline.engine.core import EngineCore, Outcome, StepFailed, Totals
+from tokenline.engine.disk_tier import DiskStats
 from tokenline.engine.request import FinishReason, Request, RequestRefused, Step
-from tokenline.engine.settings import EngineSettings, find_limits
+from tokenline.engine.settings import EngineSettings, disk_settings, find_limits
 from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class EngineStats:
     preemptions: int
     evicted_blocks: int
     totals: Totals = field(default_factory=Totals)
+    disk: DiskStats | None = None  # without a cache_dir
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class Engine:
             self.settings.max_num_seqs,
             self.settings.max_batch_tokens,
             self.limits.max_model_len,
+            disk_settings(self.settings),
         )
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
@@ -137,8 +140,8 @@ class Engine:
             self._commands.put(lambda: self.core.abort(request_id, choice))
 
     async def reset_prefix_cache(self) -> None:
-        """Forget all held prefixes. Running requests keep what they use."""
-        await self._call(self.core.cache.clear)
+        """Forget all held prefixes, on disk too. Running requests keep what they use."""
+        await self._call(self.core.reset_prefix_cache)
 
     async def _call(self, function: Callable[[], None]) -> None:
         """Run a function on the engine thread, between two steps."""
@@ -169,6 +172,7 @@ class Engine:
             preemptions=core.scheduler.preemptions,
             evicted_blocks=core.cache.evicted_blocks,
             totals=core.totals,
+            disk=None if core.tier is None else core.tier.stats(),
         )
 
     async def close(self, grace_s: float = 10.0) -> None:
@@ -198,6 +202,7 @@ class Engine:
                     if failed_steps == MAX_FAILED_STEPS:
                         raise
             self._deliver(self.core.abort_all())
+            self.core.close()
         except Exception as error:
             self._failure = f"{type(error).__name__}: {error}"
             log.critical("the engine has stopped: %s", self._failure, exc_info=True)

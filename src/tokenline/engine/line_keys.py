@@ -16,12 +16,12 @@ class LineKeys:
 
     def __init__(self, block_size: int, root: bytes = b""):
         self.block_size = block_size
-        self._root = root
+        self.root = root
 
     def of(self, namespace: Namespace, ids: np.ndarray) -> list[bytes]:
         """`keys[n]` names the first n whole blocks of `ids` (int32); `keys[0]` is the namespace's empty line."""
         # repr of a NamedTuple of strings tells its parts apart, as the namespace itself does.
-        keys = [hashlib.sha256(self._root + repr(namespace).encode()).digest()]
+        keys = [hashlib.sha256(self.root + repr(namespace).encode()).digest()]
         data = np.asarray(ids, np.int32).tobytes()
         size = self.block_size * np.dtype(np.int32).itemsize
         for start in range(0, len(data) - size + 1, size):

@@ -92,6 +92,7 @@ class CacheUse:
     computed: int
     queue_s: float  # from arrival to first being scheduled
     prefill_s: float  # from first being scheduled to the end of prefill
+    restored: int = 0  # of the cached tokens, those that came from the disk
     # What the cache knows of the gap: so many more tokens of this line were held once, in whole blocks, and evicted.
     evicted: int = 0
     evicted_ago_s: float | None = None

@@ -3,6 +3,7 @@
 Each step has a budget of tokens. Running sequences that decode come first, one token each; what is left goes to
 prefill, in order of arrival, in chunks. A sequence that waits is admitted with the longest prefix that the cache
 holds, and not while a running sequence is about to compute more of that prefix: it rides on that one (invariant 5).
+With a disk tier, an admitted sequence may first wait for blocks that come from there; nobody else waits for them.
 
 Knows sequences, blocks and the tree; no model, no sampling, no clock.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenline.engine.block_pool import BlockPool
+from tokenline.engine.disk_tier import DiskTier
 from tokenline.engine.prefix_cache import Match, PrefixCache
 from tokenline.engine.sequence import Sequence
 from tokenline.ids import common_prefix
@@ -41,6 +43,7 @@ class Scheduler:
         max_num_seqs: int,
         max_batch_tokens: int,
         copy_block_prefix: Callable[[int, int, int], None],
+        tier: DiskTier | None = None,
     ):
         self.pool = pool
         self.cache = cache
@@ -50,16 +53,23 @@ class Scheduler:
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
         self._copy_block_prefix = copy_block_prefix
+        self._tier = tier
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
 
+    @property
+    def is_restoring(self) -> bool:
+        return any(sequence.is_restoring for sequence in self.running)
+
     def schedule(self) -> list[Chunk]:
-        """The next step's work. Empty only when nothing is running or waiting."""
+        """The next step's work. Empty only when nothing is running or waiting, or all of it for the disk."""
         chunks: list[Chunk] = []
         budget = self._max_batch_tokens
         for sequence in list(self.running):
-            if not sequence.is_prefilling and sequence in self.running and self._grow(sequence):
+            if sequence.is_prefilling or sequence.is_restoring:
+                continue
+            if sequence in self.running and self._grow(sequence):
                 chunks.append(Chunk(sequence, 1))
         # A sequence scheduled first can have been preempted for the blocks of a later one.
         chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
@@ -67,10 +77,12 @@ class Scheduler:
         for sequence in self.running:
             if budget <= 0:
                 break
-            if sequence.is_prefilling:
+            if sequence.is_prefilling and not sequence.is_restoring:
                 chunks.append(Chunk(sequence, min(sequence.remaining, budget)))
                 budget -= chunks[-1].length
         while budget > 0 and len(self.running) < self._max_num_seqs and (sequence := self._admit()) is not None:
+            if sequence.is_restoring:
+                continue
             chunks.append(Chunk(sequence, min(sequence.remaining, budget)))
             budget -= chunks[-1].length
         return chunks
@@ -91,6 +103,8 @@ class Scheduler:
                 return None  # those behind wait too, so that a large prompt is not passed by small ones for ever
             self.waiting.remove(sequence)
             self.running.append(sequence)
+            if self._tier is not None:
+                self._tier.begin(sequence)
             return sequence
         return None
 
@@ -174,6 +188,12 @@ class Scheduler:
         else:
             sequence.computed += chunk.length
 
+    def take_restored(self) -> None:
+        """Go on with what has come from the disk; it enters the tree as if it had been computed."""
+        if self._tier is not None:
+            for sequence in self._tier.deliver():
+                self._hold_in_tree(sequence)
+
     def _hold_in_tree(self, sequence: Sequence) -> None:
         blocks = sequence.blocks[: -(-sequence.computed // self.pool.block_size)]
         ids = sequence.ids[: sequence.computed]
@@ -198,7 +218,8 @@ class Scheduler:
         for block in sequence.blocks:
             self.pool.release(block)
         sequence.blocks = []
-        sequence.computed = 0
+        sequence.computed = sequence.restored = 0
+        sequence.restore = None
         self.running.remove(sequence)
 
     def check_integrity(self) -> None:

@@ -1,11 +1,15 @@
 """One line that is being continued: its ids, how much of it is computed, and its blocks."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokenline.engine.eviction_log import Evicted
 from tokenline.engine.request import Constraint, FinishReason, Namespace, Request, SamplingParams
+
+if TYPE_CHECKING:
+    from tokenline.engine.block_reader import Restore
 
 
 @dataclass(slots=True, eq=False)
@@ -20,11 +24,14 @@ class Sequence:
     length: int = field(init=False)  # prompt and generated ids
     computed: int = 0  # ids whose keys and values are in the pool
     blocks: list[int] = field(default_factory=list)
+    restore: "Restore | None" = None  # blocks on their way from the disk; nothing is computed as long as it is there
+    restored: int = 0  # of the computed ids, those that came from the disk
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
     random: np.random.Generator = field(init=False)
     constraint: Constraint | None = field(init=False)
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens held when it was first scheduled; never changed after (invariant 1)
+    cached_restored: int = 0  # of these, those that came from the disk
     evicted: Evicted | None = None  # what more of the prompt was held once
     cache_use_reported: bool = False
     finish_reason: FinishReason | None = None
@@ -69,6 +76,10 @@ class Sequence:
     @property
     def is_prefilling(self) -> bool:
         return self.remaining > 1
+
+    @property
+    def is_restoring(self) -> bool:
+        return self.restore is not None
 
     @property
     def finished(self) -> bool:

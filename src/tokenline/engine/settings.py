@@ -1,10 +1,12 @@
 """How large the engine is: settings, and the limits that follow from them and from the memory there is."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import torch
 
+from tokenline.engine.disk_tier import DiskSettings
 from tokenline.models.base import Model
 from tokenline.models.errors import ModelError
 
@@ -12,6 +14,8 @@ from tokenline.models.errors import ModelError
 FREE_MEMORY_SHARE = 0.3
 # ... but no more than this many full contexts for each sequence that may run at once.
 CONTEXTS_PER_SEQUENCE = 1
+
+CACHE_DIR_BYTES = 10 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,9 @@ class EngineSettings:
     max_batch_tokens: int = 512  # tokens computed in one step
     max_waiting: int = 1024  # requests that may be unfinished at once; more are refused
     block_size: int = 32  # tokens
+    cache_dir: Path | None = None  # a local directory for blocks that leave the pool; None: they are forgotten
+    cache_dir_size: int = CACHE_DIR_BYTES  # bytes of all files in it
+    model_fingerprint: str = ""  # names the weights in `cache_dir`: see models.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,15 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
     return EngineLimits(
         min(max_model_len, pool_tokens), pool_tokens, num_blocks, settings.block_size, model.config.vocab_size
     )
+
+
+def disk_settings(settings: EngineSettings) -> DiskSettings | None:
+    """Where the disk tier is. None: there is none."""
+    if settings.cache_dir is None:
+        return None
+    if not settings.model_fingerprint:
+        raise ModelError("a cache_dir needs a model_fingerprint, so that no other model's keys and values are used")
+    return DiskSettings(settings.cache_dir, settings.cache_dir_size, settings.model_fingerprint)
 
 
 def free_memory(device: torch.device) -> int:
