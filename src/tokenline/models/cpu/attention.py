@@ -51,7 +51,9 @@ from tokenline.models.cpu.simd import (
 TILE = 64  # keys
 SPAN = 256  # keys
 NOTHING = -1.0e29  # the largest score of no scores
-HIDDEN = -2.0e29  # the score of a key that a query may not see: far below any score, and below NOTHING, so its weight is 0
+HIDDEN = (
+    -2.0e29
+)  # the score of a key that a query may not see: far below any score, and below NOTHING, so its weight is 0
 UNIT_ROWS = 64  # query rows that a unit of work may have
 
 
@@ -209,11 +211,11 @@ def finish_state(state, head_dim, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def attend_span(queries, rows, group, position, window, span, table, key_base, value_base, head_stride, block_stride,
-                block_size, head_dim, state, scratch):  # type: ignore[no-untyped-def]  # fmt: skip
+def attend_span(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size, head_dim,
+                state, scratch):  # type: ignore[no-untyped-def]  # fmt: skip
     """The part of one span for `rows` query rows (token-major, `group` heads a token, the first token at `position`).
 
-    `table` is the address of the sequence's int32 block numbers; `key_base`, `value_base` are addresses of the layer's first
+    `table` is the address of the sequence's int32 block numbers; `keys`, `values` are addresses of the layer's first
     block of the kv head; strides are in bytes. `state` gets the rows' parts. `scratch`: 64 bytes of addresses, then limits.
     """
     keep_apart()
@@ -231,8 +233,8 @@ def attend_span(queries, rows, group, position, window, span, table, key_base, v
                 token = start  # any block that is ours; its lanes are masked
             block = np.int64(simd.read_i32(table + (token // block_size) * 4))
             inside = token % block_size
-            simd.write_i64(scratch + 8 * n, key_base + block * block_stride + inside * 4)
-            simd.write_i64(scratch + 32 + 8 * n, value_base + block * block_stride + inside * head_dim * 2)
+            simd.write_i64(scratch + 8 * n, keys + block * block_stride + inside * 4)
+            simd.write_i64(scratch + 32 + 8 * n, values + block * block_stride + inside * head_dim * 2)
         row = 0
         while row < rows:
             count = min(4, rows - row)

@@ -14,13 +14,24 @@ so an output depends on its own row only, whatever the batch and however rows we
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tokenline.models.cpu import simd
-from tokenline.models.cpu.simd import F32, I32, V16F, V16H, V16I, i64, int_constant, keep_apart, kernel, load, prefetch, splat
+from tokenline.models.cpu.simd import (
+    F32,
+    I32,
+    V16F,
+    V16H,
+    V16I,
+    i64,
+    int_constant,
+    kernel,
+    load,
+    prefetch,
+    splat,
+)
 
 PANEL = 64  # outputs
 GROUP = 32  # inputs that share a scale
@@ -31,7 +42,9 @@ MAX_TILE_ROWS = 4
 _NIBBLE = int_constant(0x0F0F0F0F)
 
 
-def _group_products(builder: Any, kind: int, rows: int, weights: Any, inputs: list[Any], totals: list[list[Any]]) -> None:
+def _group_products(
+    builder: Any, kind: int, rows: int, weights: Any, inputs: list[Any], totals: list[list[Any]]
+) -> None:
     """Add the int32 products of one group of 32 inputs to `totals[row][vector]`."""
 
     def multiply(step: int, vectors: list[Any]) -> None:
@@ -82,6 +95,7 @@ def _make_tile(kind: int, rows: int) -> Any:
                 scales = GROUP_BYTES[kind] - (128 if kind == Q8 else 256)
                 for v in range(4):
                     scale = builder.fpext(load(builder, weights, V16H, scales + v * 32), V16F)
+                    low = None
                     if kind == Q4:
                         low = builder.fpext(load(builder, weights, V16H, scales + 128 + v * 32), V16F)
                     for row in range(rows):
@@ -119,7 +133,6 @@ def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride,
 
     Meanwhile the next `ahead` bytes after the panel come into the cache: with many rows the memory would else idle.
     """
-    keep_apart()
     panel_bytes = groups * (2176 if kind == 0 else 1280)
     fetched = 0
     step = ahead // ((rows + 3) // 4) + 64

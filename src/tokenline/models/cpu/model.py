@@ -3,10 +3,7 @@
 Way in: `load_cpu_model(path, dtype, progress)`.
 """
 
-import hashlib
 import math
-from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +16,17 @@ from tokenline.models.cpu.linear import GROUP, PANEL
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
-from tokenline.models.cpu.step import OWN_ROWS, Job, Memory, Shape, Weights, make_forward, own_layout, sync_words
+from tokenline.models.cpu.step import (
+    OWN_ROWS,
+    Job,
+    Kernels,
+    Memory,
+    Shape,
+    Weights,
+    compile_kernels,
+    own_layout,
+    sync_words,
+)
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
 from tokenline.models.weights import EMBEDDING, HEAD, Progress, open_weights
@@ -59,9 +66,9 @@ class CPUModel:
         self.config = checkpoint.config
         self.device = torch.device("cpu")
         self._team = Team(threads or torch.get_num_threads())
-        self._shape = _shape(self.config)
+        self._kernels = compile_kernels()
+        self._shape = _shape(self.config, self._kernels)
         self._frequencies = self.config.rope_frequencies().astype(np.float32)
-        self._forward = make_forward(_stamp())
         self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
         self._weights = self._load(checkpoint)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
@@ -77,12 +84,12 @@ class CPUModel:
     def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
         if not isinstance(kv, CPUKVPool):
             raise ModelError(f"a CPU model needs its own kind of pool, not {type(kv).__name__}")
-        if len(batch.ids) and not (0 <= batch.ids.min() and batch.ids.max() < self.config.vocab_size):
+        if len(batch.ids) and (batch.ids.min() < 0 or batch.ids.max() >= self.config.vocab_size):
             raise ValueError(f"a token id is outside the vocabulary of {self.config.vocab_size}")
         job, arrays = self._job(batch, kv)  # `arrays` is what the job's addresses point to
         wanted = len(batch.logit_rows)
         memory = self._workspace.prepared(rows=job.rows, parts=int(arrays["row_parts"][-1]), logits=wanted)
-        self._team.run(self._forward, self._shape, self._weights, job, memory)
+        self._team.run(self._kernels.forward, self._shape, self._weights, job, memory)
         return torch.from_numpy(self._workspace.logits[:wanted, : self.config.vocab_size])
 
     def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, dict[str, np.ndarray]]:
@@ -103,7 +110,9 @@ class CPUModel:
         blocks = table[row_starts + positions // kv.block_size].astype(np.int64)
         tile = max(1, min(QUERY_TILE, UNIT_ROWS // (config.num_heads // config.num_kv_heads)))
         first = np.array([row for s in batch.sequences for row in range(s.start, s.start + s.length, tile)], np.int64)
-        end = np.array([min(row + tile, s.start + s.length) for s in batch.sequences for row in _tiles(s, tile)], np.int64)
+        end = np.array(
+            [min(row + tile, s.start + s.length) for s in batch.sequences for row in _tiles(s, tile)], np.int64
+        )
         spans = positions // SPAN + 1
         row_parts = np.zeros(len(positions) + 1, np.int64)
         if wide:
@@ -172,7 +181,9 @@ class CPUModel:
                 for k, part in enumerate("qk"):
                     head_norms[2 * layer + k] = checkpoint.read(f"{name}self_attn.{part}_norm.weight").float()
             product([name + "self_attn.o_proj"], config.o_bias)
-            norms[2 * layer + 1, : config.hidden_size] = checkpoint.read(name + "post_attention_layernorm.weight").float()
+            norms[2 * layer + 1, : config.hidden_size] = checkpoint.read(
+                name + "post_attention_layernorm.weight"
+            ).float()
             product([name + "mlp.gate_proj", name + "mlp.up_proj"], config.mlp_bias)
             product([name + "mlp.down_proj"], config.mlp_bias)
         norms[-1, : config.hidden_size] = checkpoint.read("model.norm.weight").float()
@@ -239,7 +250,7 @@ def _tiles(sequence: BatchSequence, tile: int) -> range:
     return range(sequence.start, sequence.start + sequence.length, tile)
 
 
-def _shape(config: ModelConfig) -> Shape:
+def _shape(config: ModelConfig, kernels: Kernels) -> Shape:
     def columns(width: int) -> int:
         return -(-width // PANEL) * PANEL
 
@@ -268,13 +279,6 @@ def _shape(config: ModelConfig) -> Shape:
         eps=config.rms_norm_eps,
         query_factor=LOG2_E / math.sqrt(config.head_dim),
         qk_norm=int(config.qk_norm),
+        panel_product=kernels.panel_product.address,
+        attend_span=kernels.attend_span.address,
     )
-
-
-def _stamp() -> str:
-    """Names what the compiled step depends on besides the file that it stands in: all of this folder, and the compiler."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(file.read_bytes())
-    digest.update(f"{version('numba')} {version('llvmlite')}".encode())
-    return digest.hexdigest()

@@ -30,7 +30,9 @@ class CPUKVPool:
         except (MemoryError, ValueError) as error:
             size = 4 * num_layers * num_blocks * num_kv_heads * block_size * head_dim
             raise ModelError(f"no memory for a KV pool of {size / 2**30:.1f} GiB") from error
-        self.layout = f"cpu bfloat16 pairs [k v, layers {num_layers}, kv heads {num_kv_heads}, block, head dim {head_dim}]"
+        self.layout = (
+            f"cpu bfloat16 pairs [k v, layers {num_layers}, kv heads {num_kv_heads}, block, head dim {head_dim}]"
+        )
 
     def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` tokens of a block, in every layer (copy-on-write)."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding
+import numba
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -22,7 +23,8 @@ from numba.extending import intrinsic, models, register_model
 LANES = 16
 
 # How every kernel function is compiled: free of the GIL, and without Python's checks of integer division
-kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+kernel = njit(**_OPTIONS)
 
 I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 F16, F32 = ir.HalfType(), ir.FloatType()
@@ -65,7 +67,10 @@ class _VectorF32Model(models.PrimitiveModel):
 
 @functools.cache
 def cpu_features() -> frozenset[str]:
-    """The features of this CPU, in LLVM's names."""
+    """The features of the CPU that Numba compiles for, in LLVM's names."""
+    if numba.config.CPU_FEATURES is not None:  # pyright: ignore[reportAttributeAccessIssue]
+        chosen = numba.config.CPU_FEATURES.split(",")  # pyright: ignore[reportAttributeAccessIssue]
+        return frozenset(name[1:] for name in chosen if name.startswith("+"))
     return frozenset(name for name, on in llvmlite.binding.get_host_cpu_features().items() if on)
 
 
@@ -139,9 +144,7 @@ def int_constant(value: int) -> ir.Constant:
 
 def call(builder: Any, name: str, result: Any, *args: Any) -> Any:
     """Call an LLVM intrinsic by its full name."""
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(result, [arg.type for arg in args]), name
-    )
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, [arg.type for arg in args]), name)
     return builder.call(function, list(args))
 
 
@@ -313,6 +316,20 @@ def sum_lanes(builder: Any, x: Any) -> Any:
 @operation(types.float32, f32x16)
 def max_lanes(builder: Any, x: Any) -> Any:
     return build_reduce(builder, build_max, x)
+
+
+@intrinsic
+def call_kernel(context, address, *args):  # type: ignore[no-untyped-def]
+    """Call a kernel that was compiled on its own: a C function of int64 arguments at `address`."""
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        address = values[0]
+        arguments = [builder.extract_value(values[1], k) for k in range(len(signature.args[1]))]
+        kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+        builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.StarArgTuple([types.int64] * len(args))), lower
 
 
 @operation(types.void)

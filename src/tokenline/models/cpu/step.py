@@ -12,12 +12,13 @@ Threads claim work from counters in shared memory and wait for each other at bar
 where a parallel region of OpenMP costs about 25). Knows shapes, addresses and threads; nothing of files, requests or Python objects.
 """
 
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
-from numba.core import types
-from numba.types import ExternalFunction
+from numba import cfunc, njit, types
 
 from tokenline.models.cpu.attention import (
     SPAN,
@@ -42,6 +43,8 @@ from tokenline.models.cpu.rows import (
 from tokenline.models.cpu.simd import (
     atomic_add,
     atomic_load,
+    call_kernel,
+    cpu_features,
     keep_apart,
     kernel,
     load_f32,
@@ -62,7 +65,7 @@ PREFETCH_ROWS = 16  # with more rows a panel is computed slower than it is read:
 HEAD_PANELS = 8  # panels of the head that are claimed at once
 Q8_GROUP_BYTES, Q4_GROUP_BYTES = GROUP_BYTES
 
-_sched_yield = ExternalFunction("sched_yield", types.int32())
+_sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 
 class Shape(NamedTuple):
@@ -86,6 +89,8 @@ class Shape(NamedTuple):
     eps: float
     query_factor: float  # log2(e) / sqrt(head_dim)
     qk_norm: int
+    panel_product: int  # addresses of the two kernels, each compiled on its own: see `Kernels`
+    attend_span: int
 
 
 class Weights(NamedTuple):
@@ -191,7 +196,7 @@ def _barrier(memory, threads, target):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _product(weights, product, first, end, a, a_stride, rows, inputs, out, out_stride, accumulate):  # type: ignore[no-untyped-def]
+def _product(shape, weights, product, first, end, a, a_stride, rows, inputs, out, out_stride, accumulate):  # type: ignore[no-untyped-def]
     """Panels `first` to `end` of a product, for `rows` quantised rows."""
     keep_apart()
     groups = inputs // GROUP
@@ -207,8 +212,10 @@ def _product(weights, product, first, end, a, a_stride, rows, inputs, out, out_s
         for panel in range(max(0, first - before), min(panels, end - before)):
             y = out + (column + panel * PANEL) * 4
             ahead = size if rows > PREFETCH_ROWS and panel + 1 < panels else 0
-            panel_product(kind, a, a_stride, rows, groups, address + panel * size, bias + panel * PANEL * 4, y, out_stride,
-                          accumulate, ahead)  # fmt: skip
+            weight, biases = address + panel * size, bias + panel * PANEL * 4
+            call_kernel(
+                shape.panel_product, kind, a, a_stride, rows, groups, weight, biases, y, out_stride, accumulate, ahead
+            )
         before += panels
 
 
@@ -296,7 +303,12 @@ def _attend(shape, weights, job, memory, layer, item, head, own):  # type: ignor
     group = shape.heads // shape.kv_heads
     dim = shape.head_dim
     stride = state_bytes(dim)
-    row, rows, table_at, span = word(job.items, 4 * item), word(job.items, 4 * item + 1), word(job.items, 4 * item + 2), word(job.items, 4 * item + 3)
+    row, rows, table_at, span = (
+        word(job.items, 4 * item),
+        word(job.items, 4 * item + 1),
+        word(job.items, 4 * item + 2),
+        word(job.items, 4 * item + 3),
+    )
     position = word(job.positions, row)
     table = job.tables + table_at * 4
     keys = job.keys + layer * job.layer_stride + head * job.head_stride
@@ -308,8 +320,10 @@ def _attend(shape, weights, job, memory, layer, item, head, own):  # type: ignor
         for k in range(rows):
             if word(job.positions, row + k) // SPAN == span:
                 _write_keys(shape, weights, job, memory, layer, row + k, head, scratch + 256)
-        attend_span(queries, units, group, position, window, span, table, keys, values, job.head_stride, job.block_stride,
-                    job.block_size, dim, states, scratch)  # fmt: skip
+        call_kernel(
+            shape.attend_span, queries, units, group, position, window, span, table, keys, values,
+            job.block_stride, job.block_size, dim, states, scratch,
+        )  # fmt: skip
         for k in range(units):
             token = row + k // group
             if word(job.positions, token) // SPAN >= span:
@@ -321,11 +335,15 @@ def _attend(shape, weights, job, memory, layer, item, head, own):  # type: ignor
     first = 0
     if window > 0:
         first = max(0, position + 1 - window) // SPAN
-    attend_span(queries, units, group, position, window, first, table, keys, values, job.head_stride, job.block_stride,
-                job.block_size, dim, totals, scratch)  # fmt: skip
+    call_kernel(
+            shape.attend_span, queries, units, group, position, window, first, table, keys, values,
+            job.block_stride, job.block_size, dim, totals, scratch,
+        )  # fmt: skip
     for span in range(first + 1, (position + rows - 1) // SPAN + 1):
-        attend_span(queries, units, group, position, window, span, table, keys, values, job.head_stride, job.block_stride,
-                    job.block_size, dim, states, scratch)  # fmt: skip
+        call_kernel(
+            shape.attend_span, queries, units, group, position, window, span, table, keys, values,
+            job.block_stride, job.block_size, dim, states, scratch,
+        )  # fmt: skip
         for k in range(units):
             merge_state(totals + k * stride, states + k * stride, dim)
     for k in range(units):
@@ -362,9 +380,7 @@ def _quantise_for(shape, weights, job, memory, layer, product, row, wide, gate, 
     elif product == OUT:
         if wide:
             _merge_row(shape, weights, job, memory, layer, row, scratch)
-        quantise_row(
-            memory.attention + row * shape.attention_columns * 4, shape.attention_columns, out
-        )
+        quantise_row(memory.attention + row * shape.attention_columns * 4, shape.attention_columns, out)
     elif product == GATE_UP:
         norm_quantise_row(x, norms + (2 * layer + 1) * norm_bytes, shape.hidden_inputs, shape.hidden, shape.eps, out)
     else:
@@ -418,7 +434,7 @@ def _wide_product(shape, weights, job, memory, thread, threads, layer, product, 
         panel = _claim(memory, counter)
         if panel >= panels:
             break
-        _product(weights, number, panel, panel + 1, a, a_stride, rows, inputs, out, out_stride, accumulate)
+        _product(shape, weights, number, panel, panel + 1, a, a_stride, rows, inputs, out, out_stride, accumulate)
     return _barrier(memory, threads, target)
 
 
@@ -466,7 +482,7 @@ def _tall_product(shape, weights, job, memory, own, layer, product, first, end):
         out_stride, accumulate = shape.hidden_columns * 4, 1
     number = layer * 4 + product
     _product(
-        weights, number, 0, _panels(weights, number), own, a_stride, rows, inputs, out, out_stride, accumulate
+        shape, weights, number, 0, _panels(weights, number), own, a_stride, rows, inputs, out, out_stride, accumulate
     )  # fmt: skip
 
 
@@ -533,24 +549,9 @@ def _head(shape, weights, job, memory, thread, threads, target):  # type: ignore
             ready = first
         panel = task % chunks * HEAD_PANELS
         out = memory.logits + first * shape.vocab_columns * 4
-        _product(weights, number, panel, min(panels, panel + HEAD_PANELS), own, a_stride, rows, inputs, out,
+        _product(shape, weights, number, panel, min(panels, panel + HEAD_PANELS), own, a_stride, rows, inputs, out,
                  shape.vocab_columns * 4, 0)  # fmt: skip
     return _barrier(memory, threads, target)
-
-
-def make_forward(stamp: str) -> Any:
-    """The compiled forward pass, cached on disk; `stamp` names the version of all that was compiled into it.
-
-    `forward(thread, threads, shape, weights, job, memory)` is called by every thread of the team with the same arguments.
-    """
-
-    @njit(nogil=True, error_model="numpy", cache=True)
-    def forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
-        if len(stamp) == 0:  # Numba's cache looks at this file and at what the function closes over: so at `stamp`
-            return 0
-        return _forward(thread, threads, shape, weights, job, memory)
-
-    return forward
 
 
 @kernel
@@ -564,3 +565,46 @@ def _forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-u
     else:
         target = _tall(shape, weights, job, memory, thread, threads, target)
     return _head(shape, weights, job, memory, thread, threads, target) - threads
+
+
+class Kernels(NamedTuple):
+    """The compiled code. The two heavy kernels stand apart, so that LLVM works on each of them once."""
+
+    forward: Any  # forward(thread, threads, shape, weights, job, memory): every thread of a team calls it alike
+    panel_product: Any
+    attend_span: Any
+
+
+def compile_kernels() -> Kernels:
+    """Compile what is not in Numba's cache on disk; `forward` waits for its first call."""
+    # Numba's cache looks at this file and at what a function closes over: so each mentions the stamp of all the files
+    stamp = _stamp()
+
+    @cfunc(types.void(*[types.int64] * 11), cache=True, error_model="numpy")
+    def product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, ahead):  # type: ignore[no-untyped-def]
+        if len(stamp) > 0:
+            panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, ahead)
+
+    @cfunc(types.void(*[types.int64] * 14), cache=True, error_model="numpy")
+    def attend(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size, head_dim,
+               state, scratch):  # type: ignore[no-untyped-def]  # fmt: skip
+        if len(stamp) > 0:
+            attend_span(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size,
+                        head_dim, state, scratch)  # fmt: skip
+
+    @njit(nogil=True, error_model="numpy", cache=True)
+    def forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
+        if len(stamp) == 0:
+            return 0
+        return _forward(thread, threads, shape, weights, job, memory)
+
+    return Kernels(forward, product, attend)
+
+
+def _stamp() -> str:
+    """Names the version of everything that the kernels are compiled from: their files, and the compiler."""
+    digest = hashlib.sha256()
+    for name in ("simd", "linear", "rows", "attention", "step"):
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
+    digest.update(f"{version('numba')} {version('llvmlite')} {sorted(cpu_features())}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,111 @@
+"""What the CPU kernels compute, written down in plain PyTorch: the same roundings, in float32 and in no particular order.
+
+Weights are unpacked from the kernels' own panels; activations are rounded to int8 per 32 values before every product; queries, keys and
+values are rounded to bfloat16, and so are the weights of the softmax. What is left between this and the kernels is float32 rounding,
+which now and then tips a value to the next step of a coarser grid.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from tokenline.models.cpu.attention import SPAN, TILE
+from tokenline.models.cpu.linear import PANEL, Q8
+from tokenline.models.cpu.pack import Packed, pack_tensor
+from tokenline.models.weights import EMBEDDING, HEAD, Weights
+
+
+def unpack(packed: Packed) -> torch.Tensor:
+    """Float32 [rows, columns] of a packed matrix."""
+    panels, groups = packed.panels, -(-packed.columns // 32)
+    data = packed.data.reshape(panels, groups, -1)
+
+    def halves(offset: int) -> np.ndarray:  # float32 [rows, groups]
+        values = np.ascontiguousarray(data[:, :, offset : offset + 128]).view(np.float16).astype(np.float32)
+        return values.transpose(0, 2, 1).reshape(panels * PANEL, groups)
+
+    def integers(raw: np.ndarray, steps: int) -> np.ndarray:  # [panels, groups, bytes] -> [rows, groups, steps x 4]
+        return raw.reshape(panels, groups, steps, 4, 16, 4).transpose(0, 3, 4, 1, 2, 5).reshape(-1, groups, steps * 4)
+
+    if packed.kind == Q8:
+        q = integers(data[:, :, :2048], 8).astype(np.float32) - 128
+        values = q * halves(2048)[:, :, None]
+    else:
+        both = integers(data[:, :, :1024], 4)
+        q = np.concatenate((both & 15, both >> 4), axis=2).astype(np.float32)
+        values = q * halves(1024)[:, :, None] + halves(1152)[:, :, None]
+    return torch.from_numpy(values.reshape(panels * PANEL, -1)[: packed.rows, : packed.columns].copy())
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    """Activations as the products see them: int8 with a scale per 32 values."""
+    width = x.shape[-1]
+    groups = torch.nn.functional.pad(x, (0, -width % 32)).unflatten(-1, (-1, 32))
+    scale = groups.abs().amax(-1, keepdim=True) / 127
+    q = torch.where(scale > 0, groups / scale, 0).round()
+    return (q * scale).flatten(-2)[..., :width]
+
+
+def attend(scores: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Base-2 scores [h, q, k], values [k, h, d] -> [q, h, d]; weights rounded to bfloat16 below the largest score so far."""
+    missing = -scores.shape[-1] % SPAN
+    tiles = torch.nn.functional.pad(scores, (0, missing), value=-1e29).unflatten(-1, (-1, SPAN // TILE, TILE))
+    largest = tiles.amax(-1).cummax(-1).values[..., None]  # over the span's tiles up to this one
+    weights = torch.exp2(tiles - largest)
+    factor = torch.exp2(largest - largest.amax((-1, -2, -3), keepdim=True))
+    top = (weights.bfloat16().float() * factor).flatten(-3)
+    total = (weights * factor).flatten(-3).sum(-1)
+    return torch.einsum("hqk,khd->qhd", top[..., : len(v)], v) / total.T[..., None]
+
+
+def emulated_logits(checkpoint: Weights, ids: Sequence[int]) -> torch.Tensor:
+    """Logits of all positions of one sequence."""
+    config = checkpoint.config
+    positions = torch.arange(len(ids), dtype=torch.float32)
+    angles = positions[:, None] * torch.from_numpy(config.rope_frequencies()).float()
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+
+    def matrix(name: str) -> torch.Tensor:
+        return unpack(pack_tensor(checkpoint, name))
+
+    def linear(x: torch.Tensor, name: str, bias: bool) -> torch.Tensor:
+        y = rounded(x) @ matrix(name + ".weight").T
+        return y + checkpoint.read(name + ".bias").float() if bias else y
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        weight = checkpoint.read(name).float()
+        return torch.nn.functional.rms_norm(x, weight.shape, weight, config.rms_norm_eps)
+
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+    embedding = matrix(EMBEDDING)
+    x = embedding[list(ids)]
+    for layer in range(config.num_layers):
+        name = f"model.layers.{layer}."
+        h = norm(x, name + "input_layernorm.weight")
+        q, k, v = (
+            linear(h, f"{name}self_attn.{part}_proj", config.qkv_bias).unflatten(-1, (-1, config.head_dim))
+            for part in "qkv"
+        )
+        if config.qk_norm:
+            q, k = norm(q, name + "self_attn.q_norm.weight"), norm(k, name + "self_attn.k_norm.weight")
+        q = (rotate(q) * math.log2(math.e) / math.sqrt(config.head_dim)).bfloat16().float()
+        k, v = rotate(k).bfloat16().float(), v.bfloat16().float()
+        group = config.num_heads // config.num_kv_heads
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        scores = torch.einsum("qhd,khd->hqk", q, k)
+        age = positions[:, None] - positions[None, :]
+        hidden = age < 0
+        if (window := config.window(layer)) is not None:
+            hidden |= age >= window
+        attended = attend(scores.masked_fill(hidden, -1e29), v).flatten(1)
+        x = x + linear(attended, name + "self_attn.o_proj", config.o_bias)
+        h = norm(x, name + "post_attention_layernorm.weight")
+        gate, up = linear(h, name + "mlp.gate_proj", config.mlp_bias), linear(h, name + "mlp.up_proj", config.mlp_bias)
+        x = x + linear(torch.nn.functional.silu(gate) * up, name + "mlp.down_proj", config.mlp_bias)
+    head = embedding if config.tied_head else matrix(HEAD)
+    return rounded(norm(x, "model.norm.weight")) @ head.T
