@@ -28,6 +28,7 @@ setup: $(VENV)/.runtime
 setup-dev: $(VENV)/.dev
 
 $(BIN)/pip:
+	@echo "setting up $(VENV): some minutes the first time"
 	$(PYTHON) -m venv $(VENV)
 
 # pip resolves inside the versions of requirements.lock; the stamps make a second start immediate.

@@ -100,8 +100,9 @@ def choose(logits: np.ndarray, params: SamplingParams, random: np.random.Generat
     if params.temperature == 0:
         return int(np.argmax(logits))
     vocab = len(logits)
-    # In float64, and the maximum taken off before dividing, so that no temperature overflows.
-    scores = (logits.astype(np.float64) - logits.max()) / params.temperature
+    # The maximum is taken off before dividing, so that a tiny temperature makes all others -inf and not NaN.
+    with np.errstate(over="ignore"):
+        scores = (logits.astype(np.float64) - logits.max()) / params.temperature
     if params.top_k and params.top_k < vocab:
         candidates = most_likely(scores, params.top_k)
     elif params.top_p < 1:

@@ -48,17 +48,17 @@ class ReasoningReader:
         self._form = form
         self.markers = (*form.begin, *form.end)
         end = prompt_end.rstrip(SPACE)
-        self._open = end.endswith(form.begin) if end else form.opened
+        self.opened = end.endswith(form.begin) if end else form.opened
         self._closed = end.endswith(form.end)
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
         if self._closed:
             return
-        if self._open:
+        if self.opened:
             sink.begin_reasoning()
         # A model may repeat the tag that its prompt ends with.
         begun = yield from source.follows(*self._form.begin, after_space=True)
-        if not self._open:
+        if not self.opened:
             if begun is None:
                 return
             sink.begin_reasoning()

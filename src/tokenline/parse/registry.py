@@ -26,6 +26,7 @@ from tokenline.parse.tools.xml_calls import XmlCalls, XmlFormat
 
 Tools = Sequence[Mapping[str, Any]]
 HARMONY_TOOLS, HARMONY_REASONING = "openai", "openai_gptoss"
+FINAL_CHANNEL = "<|channel|>final<|message|>"
 
 
 def _json(*begin: str, end: str | None = None) -> Callable[[ToolSchemas], Reader]:
@@ -144,6 +145,19 @@ def make_parser(
         return PlainParser()
     new_id = _mistral_id if tool_parser == "mistral" else new_call_id
     return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id)
+
+
+def answer_begins_after(reasoning_parser: str | None, tool_parser: str | None, prompt_end: str) -> str:
+    """The text that ends the reasoning which this prompt has opened; "" where the answer begins at once.
+
+    Constrained decoding leaves everything up to it free.
+    """
+    if reasoning_parser == HARMONY_REASONING or tool_parser == HARMONY_TOOLS:
+        return "" if prompt_end.endswith(FINAL_CHANNEL) else FINAL_CHANNEL
+    if reasoning_parser is None:
+        return ""
+    form = _REASONING[reasoning_parser]
+    return form.end[0] if ReasoningReader(form, prompt_end).opened else ""
 
 
 def _mistral_id() -> str:

@@ -24,6 +24,7 @@ from tokenline.server.answers import (
     ToolCall,
 )
 from tokenline.server.body import read_body
+from tokenline.server.constraints import chat_constraint
 from tokenline.server.disconnect import unless_gone
 from tokenline.server.errors import invalid
 from tokenline.server.generate import Generation, Job, Piece
@@ -83,9 +84,10 @@ async def make_job(state: ServerState, body: ChatBody, request_id: str, namespac
         max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
+    constraint = await chat_constraint(state.constrainer, state.parsers, body, line)
     return Job(
         line=line,
-        request=Request(request_id, line.ids, params, namespace, n=body.n or 1),
+        request=Request(request_id, line.ids, params, namespace, body.n or 1, constraint),
         stop=tuple(body.stop or ()),
         make_parser=lambda: make_output_parser(state.parsers, body, line),
         continues_text=bool(body.continue_final_message),

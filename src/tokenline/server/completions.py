@@ -12,6 +12,7 @@ from tokenline.engine.request import Namespace, Request, TokenLogprob
 from tokenline.render.line import Line
 from tokenline.server.answers import Completion, CompletionChoice, CompletionLogprobs, ErrorBody
 from tokenline.server.body import read_body
+from tokenline.server.constraints import completion_constraint
 from tokenline.server.disconnect import unless_gone
 from tokenline.server.errors import invalid, shown
 from tokenline.server.generate import Generation, Job, Piece
@@ -75,6 +76,7 @@ async def make_jobs(state: ServerState, body: CompletionBody, request_id: str, n
             "logprobs",
             code="unsupported_parameter",
         )
+    constraint = await completion_constraint(state.constrainer, body)
     prompts = read_prompts(body.prompt, state.vocab_size, state.engine.limits.max_model_len)
     jobs: list[Job] = []
     for index, (param, prompt) in enumerate(prompts):
@@ -92,7 +94,7 @@ async def make_jobs(state: ServerState, body: CompletionBody, request_id: str, n
         jobs.append(
             Job(
                 line=line,
-                request=Request(own_id, line.ids, params, namespace, n=body.n or 1),
+                request=Request(own_id, line.ids, params, namespace, body.n or 1, constraint),
                 stop=tuple(body.stop or ()),
                 continues_text=True,
             )

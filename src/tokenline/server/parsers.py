@@ -1,5 +1,4 @@
-"""The seam to layer 4's parsers, and for constrained decoding: one place decides which parser an answer gets, and
-refuses what this server cannot do.
+"""The seam to layer 4's parsers: one place decides which parser an answer gets, and refuses what no parser can do.
 
 Which parsers fit the model is found out once, from its chat template, unless the settings name them.
 """
@@ -51,8 +50,11 @@ def _chosen(setting: str, name: str, found: str | None, known: list[str]) -> str
 
 def make_output_parser(choice: ParserChoice, request: ChatBody, line: Line) -> OutputParser | None:
     """A parser for one answer to this line; None where all of its text is content."""
-    tool_parser = choice.tool_parser if asks_for_tools(request) else None
-    if tool_parser is None and choice.reasoning_parser is None:
+    tool_parser, forced = None, None
+    if asks_for_tools(request):
+        tool_parser = choice.tool_parser
+        forced = "" if request.tool_choice == "required" else named_function(request.tool_choice)
+    if tool_parser is None and choice.reasoning_parser is None and forced is None:
         return None
     return make_parser(
         tool_parser,
@@ -60,6 +62,7 @@ def make_output_parser(choice: ParserChoice, request: ChatBody, line: Line) -> O
         tools=request.tools,
         prompt_end=line.text,
         control_tokens=choice.control_tokens,
+        forced=forced,
     )
 
 
@@ -69,10 +72,9 @@ def asks_for_tools(request: ChatBody) -> bool:
 
 
 def check_output_options(choice: ParserChoice, request: ChatBody) -> None:
-    """Raise a 400 for a `tool_choice` or `response_format` that is wrong or cannot be honoured."""
-    _check_response_format(request.response_format)
+    """Raise a 400 for a `tool_choice` that is wrong or cannot be honoured."""
     wanted = request.tool_choice
-    if wanted not in (None, "none", "auto", "required") and not _names_function(wanted):
+    if wanted not in (None, "none", "auto", "required") and named_function(wanted) is None:
         raise invalid(
             '\'tool_choice\' must be "none", "auto", "required" or {"type": "function", "function": {"name": …}}; '
             f"got {shown(wanted)}.",
@@ -82,10 +84,7 @@ def check_output_options(choice: ParserChoice, request: ChatBody) -> None:
         raise invalid("'tool_choice' needs 'tools' to choose from.", "tool_choice")
     if not asks_for_tools(request):
         return
-    if wanted not in (None, "auto"):
-        what = '"required"' if wanted == "required" else "a named function"
-        raise _unsupported("tool_choice", f"{what} needs constrained decoding, which is not yet supported")
-    if choice.tool_parser is None:
+    if wanted in (None, "auto") and choice.tool_parser is None:
         raise _unsupported(
             "tool_choice",
             '"auto" (the default with tools) needs a tool-call parser, and none is known for this model\'s chat '
@@ -93,23 +92,13 @@ def check_output_options(choice: ParserChoice, request: ChatBody) -> None:
         )
 
 
-def _check_response_format(chosen: dict[str, Any] | None) -> None:
-    if chosen is None or chosen == {"type": "text"}:
-        return
-    kind = chosen.get("type")
-    if kind in ("json_object", "json_schema"):
-        raise _unsupported("response_format", f"{shown(kind)} needs constrained decoding, which is not yet supported")
-    raise invalid(
-        f'\'response_format.type\' must be "text", "json_object" or "json_schema"; got {shown(kind)}.',
-        "response_format.type",
-    )
-
-
-def _names_function(choice: Any) -> bool:
+def named_function(choice: Any) -> str | None:
+    """The function that a `tool_choice` names."""
     if not isinstance(choice, dict) or choice.get("type") != "function":
-        return False
+        return None
     function = choice.get("function")
-    return isinstance(function, dict) and isinstance(function.get("name"), str)
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _unsupported(param: str, reason: str) -> ApiError:

@@ -6,6 +6,7 @@ from functools import cached_property
 from starlette.requests import Request
 
 from tokenline.engine.engine import Engine
+from tokenline.parse.constrain import Constrainer
 from tokenline.render.renderer import Renderer
 from tokenline.server.auth import Authenticator
 from tokenline.server.errors import ApiError, shown
@@ -21,6 +22,9 @@ class ServerState:
         self.engine = engine
         self.settings = settings
         self.parsers = ParserChoice.of(renderer, settings)
+        self.constrainer = Constrainer(
+            renderer.tokenizer, renderer.tokenizer.vocab_size, engine.limits.vocab_size, renderer.end_ids
+        )
         self._authenticator = Authenticator(settings.api_keys)
         self._closing: asyncio.Task[None] | None = None
 

@@ -13,8 +13,6 @@ class Refusal(NamedTuple):
     harmless: tuple[Any, ...] = ()  # besides null
 
 
-_NO_GRAMMAR = "constrained decoding is not yet supported"
-
 GENERATION: Mapping[str, Refusal] = {
     "use_beam_search": Refusal("beam search is not supported", (False,)),
     "length_penalty": Refusal("beam search is not supported", (1,)),
@@ -27,11 +25,6 @@ GENERATION: Mapping[str, Refusal] = {
     "skip_special_tokens": Refusal("special tokens are never part of the answer's text", (True,)),
     "spaces_between_special_tokens": Refusal("special tokens are never part of the answer's text", (True,)),
     "return_tokens_as_token_ids": Refusal("use 'return_token_ids'", (False,)),
-    "guided_json": Refusal(_NO_GRAMMAR),
-    "guided_regex": Refusal(_NO_GRAMMAR),
-    "guided_choice": Refusal(_NO_GRAMMAR),
-    "guided_grammar": Refusal(_NO_GRAMMAR),
-    "structured_outputs": Refusal(_NO_GRAMMAR),
     "kv_transfer_params": Refusal("transfer of keys and values is not supported"),
 }
 
@@ -59,7 +52,6 @@ COMPLETION: Mapping[str, Refusal] = {
     "suffix": Refusal("filling in before a suffix is not supported", ("",)),
     "prompt_embeds": Refusal("send 'prompt' as text or token ids"),
     "add_special_tokens": Refusal("send token ids for full control of special tokens", (True,)),
-    "response_format": Refusal(_NO_GRAMMAR, ({"type": "text"},)),
 }
 
 

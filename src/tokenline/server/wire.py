@@ -112,6 +112,13 @@ class GenerationBody(Body):
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
     cache_salt: str | None = _salt()
+    response_format: dict[str, Any] | None = _object()
+    # `constraints` says which of these can be enforced, and how they are read.
+    structured_outputs: dict[str, Any] | None = _object()
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
     user: str | None = _text()
 
@@ -142,7 +149,6 @@ class ChatBody(TemplateBody, GenerationBody):
     top_logprobs: int | None = _integer(0, MAX_TOP_LOGPROBS)
     tool_choice: Any = None  # "none" | "auto" | "required" | {"type": "function", "function": {"name": ...}}
     parallel_tool_calls: bool | None = _switch()
-    response_format: dict[str, Any] | None = _object()
 
     # Accepted, since ignoring them changes no answer.
     metadata: dict[str, Any] | None = _object()
