@@ -38,7 +38,7 @@ async def test_a_refused_request(served: Served, caplog):
     caplog.set_level("INFO", logger="tokenline")
     await served.http.post(TEXT, json={"prompt": "a", "n": 0})
     (line,) = lines(caplog)
-    assert line["status"] == 400
+    assert (line["status"], line["error"]) == (400, "invalid_value")
     assert line["id"].startswith("cmpl-")
     assert "prompt" not in line
 

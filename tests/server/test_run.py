@@ -101,7 +101,10 @@ def data_of(lines: Iterator[str]) -> Iterator[dict | str]:
 
 
 def test_after_sigterm_a_short_stream_comes_to_its_end(tiny: Tiny):
-    with server(tiny) as process, httpx.stream("POST", process.url + CHAT, json=body(500), timeout=60) as response:
+    with (
+        server(tiny, grace_s=50.0) as process,
+        httpx.stream("POST", process.url + CHAT, json=body(200), timeout=60) as response,
+    ):
         seen = []
         for data in data_of(response.iter_lines()):
             seen.append(data)

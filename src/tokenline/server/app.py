@@ -11,9 +11,9 @@ from tokenline.engine.engine import Engine
 from tokenline.render.renderer import Renderer
 from tokenline.server.chat import chat_routes
 from tokenline.server.completions import completion_routes
-from tokenline.server.errors import ApiError, handle_api_error, handle_http_exception
+from tokenline.server.errors import ApiError, handle_http_exception
 from tokenline.server.info import info_routes
-from tokenline.server.log import RequestLog
+from tokenline.server.log import RequestLog, handle_api_error
 from tokenline.server.schema import add_body_schemas
 from tokenline.server.settings import ServerSettings
 from tokenline.server.state import ServerState

@@ -126,11 +126,6 @@ def shown(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
-async def handle_api_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ApiError)
-    return error.response()
-
-
 async def handle_http_exception(request: Request, error: Exception) -> JSONResponse:
     """Unknown routes (404) and wrong methods (405) come from the router."""
     assert isinstance(error, HTTPException)

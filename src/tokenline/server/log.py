@@ -12,9 +12,10 @@ from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tokenline.server.errors import CLIENT_CLOSED_REQUEST, ClientGone, internal_error
+from tokenline.server.errors import CLIENT_CLOSED_REQUEST, ApiError, ClientGone, internal_error
 
 logger = logging.getLogger("tokenline.request")
 
@@ -71,6 +72,13 @@ def name_request(request: Request, prefix: str) -> RequestRecord:
     record = record_of(request)
     record.id = prefix + record.id.removeprefix("req-")
     return record
+
+
+async def handle_api_error(request: Request, error: Exception) -> Response:
+    """Answer with the error, and note its code for the line."""
+    assert isinstance(error, ApiError)
+    record_of(request).error = error.code
+    return error.response()
 
 
 class RequestLog:
