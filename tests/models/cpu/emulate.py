@@ -1,8 +1,8 @@
-"""What the CPU kernels compute, written down in plain PyTorch: the same roundings, in float32 and in no particular order.
+"""What the CPU kernels compute, written down in plain PyTorch: the same roundings, in float32, in no particular order.
 
-Weights are unpacked from the kernels' own panels; activations are rounded to int8 per 32 values before every product; queries, keys and
-values are rounded to bfloat16, and so are the weights of the softmax. What is left between this and the kernels is float32 rounding,
-which now and then tips a value to the next step of a coarser grid.
+Weights are unpacked from the kernels' own panels; activations are rounded to int8 per 32 values before every product;
+queries, keys and values are rounded to bfloat16, and so are the weights of the softmax. What is left between this and
+the kernels is float32 rounding, which now and then tips a value to the next step of a coarser grid.
 """
 
 import math
@@ -49,7 +49,7 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
 
 
 def attend(scores: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Base-2 scores [h, q, k], values [k, h, d] -> [q, h, d]; weights rounded to bfloat16 below the largest score so far."""
+    """Base-2 scores [h, q, k], values [k, h, d] -> [q, h, d]; weights rounded as the tile saw them."""
     missing = -scores.shape[-1] % SPAN
     tiles = torch.nn.functional.pad(scores, (0, missing), value=-1e29).unflatten(-1, (-1, SPAN // TILE, TILE))
     largest = tiles.amax(-1).cummax(-1).values[..., None]  # over the span's tiles up to this one

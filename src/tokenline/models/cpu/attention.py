@@ -1,12 +1,13 @@
 """Attention over the paged pool, for one token and for a whole prompt by the same arithmetic.
 
-Keys are walked in tiles of 64 tokens; softmax runs online over the tiles of a span of 256 tokens, and spans are merged in order.
-Tiles and spans start at multiples of 64 and 256 of the position in the sequence, so a query's result is the same bits whether it was
-decoded alone, prefilled in any chunk, or had its spans computed by different threads.
+Keys are walked in tiles of 64 tokens; softmax runs online over the tiles of a span of 256 tokens, and spans are
+merged in order. Tiles and spans start at multiples of 64 and 256 of the position in the sequence, so a query's result
+is the same bits whether it was decoded alone, prefilled in any chunk, or had its spans computed by different threads.
 
-A query row here is one token and one query head. The rows of the heads that share a kv head are handled together, so that
-keys and values are read once for all of them. State of a row, in float32 words: [head_dim] weighted values, [16] partial sums of
-the weights, [16] of which the first is the largest score so far (base 2). A part (the result of one span) has the same form.
+A query row here is one token and one query head. The rows of the heads that share a kv head are handled together, so
+that keys and values are read once for all of them. State of a row, in float32 words: [head_dim] weighted values, [16]
+partial sums of the weights, [16] of which the first is the largest score so far (base 2). A part (the result of one
+span) has the same form.
 """
 
 from typing import Any
@@ -60,9 +61,9 @@ UNIT_ROWS = 64  # query rows that a unit of work may have
 def _make_tile(rows: int) -> Any:
     """The kernel for `rows` query rows and one tile of 64 keys.
 
-    Arguments: address of the queries (bfloat16, scaled, contiguous rows of `head_dim`), address of 4 + 4 addresses of the keys
-    and values of 16 tokens each, bytes between pairs of dimensions of the keys, head_dim, address of each row's
-    visible keys in the tile (int32 first, int32 end), address of the first row's state, bytes between states.
+    Arguments: address of the queries (bfloat16, scaled, contiguous rows of `head_dim`), address of 4 + 4 addresses of
+    the keys and values of 16 tokens each, bytes between pairs of dimensions of the keys, head_dim, address of each
+    row's visible keys in the tile (int32 first, int32 end), address of the first row's state, bytes between states.
     """
 
     @intrinsic
@@ -216,7 +217,8 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
     """The part of one span for `rows` query rows (token-major, `group` heads a token, the first token at `position`).
 
     `table` is the address of the sequence's int32 block numbers; `keys`, `values` are addresses of the layer's first
-    block of the kv head; strides are in bytes. `state` gets the rows' parts. `scratch`: 64 bytes of addresses, then limits.
+    block of the kv head; strides are in bytes. `state` gets the rows' parts. `scratch`: 64 bytes of addresses, then
+    limits.
     """
     keep_apart()
     stride = state_bytes(head_dim)

@@ -1,15 +1,16 @@
 """Matrix products over quantised weights: the tile kernels and the packed layout that they read.
 
-Weights lie in panels of 64 outputs. A panel runs over the inputs in groups of 32; a group holds the weights of 32 inputs x 64
-outputs followed by its scales, so one panel is one stream of memory, for one row and for hundreds alike:
+Weights lie in panels of 64 outputs. A panel runs over the inputs in groups of 32; a group holds the weights of 32
+inputs x 64 outputs followed by its scales, so one panel is one stream of memory, for one row and for hundreds alike:
 
-    Q8: [8 steps][4 vectors][16 outputs x 4 inputs] uint8, w = scale * (u - 128);  float16 scale[64]          2,176 bytes
+    Q8: [8 steps][4 vectors][16 outputs x 4 inputs] uint8, w = scale * (u - 128);
+        float16 scale[64]                                                                   2,176 bytes
     Q4: [4 steps][4 vectors][16 outputs x 4 inputs] uint8, two steps a byte (step j low, step j + 4 high),
-        w = scale * u + low;  float16 scale[64], float16 low[64]                                              1,280 bytes
+        w = scale * u + low;  float16 scale[64], float16 low[64]                          1,280 bytes
 
-Both are exact for GGUF's own formats (Q8_0; Q4_0 and Q4_1). Activations come as quantised rows (`rows.py`): int8 with one float32
-scale per 32 inputs. A group's products add up in int32, exactly, and join the float32 result in the order of the groups;
-so an output depends on its own row only, whatever the batch and however rows were tiled.
+Both are exact for GGUF's own formats (Q8_0; Q4_0 and Q4_1). Activations come as quantised rows (`rows.py`): int8 with
+one float32 scale per 32 inputs. A group's products add up in int32, exactly, and join the float32 result in the order
+of the groups; so an output depends on its own row only, whatever the batch and however rows were tiled.
 """
 
 from typing import Any
@@ -67,7 +68,8 @@ def _make_tile(kind: int, rows: int) -> Any:
     """The kernel for `rows` rows and one panel.
 
     Arguments: address of the first quantised row, bytes from row to row, groups, address of the panel, address of the
-    64 float32 biases, address of the output (float32), bytes from output row to row, and whether to add to the output.
+    64 float32 biases, address of the output (float32), bytes from output row to row, and whether to add to the
+    output.
     """
 
     @intrinsic

@@ -1,6 +1,7 @@
 """Weights into panels: from float tensors and from GGUF's quantised blocks to the layout that `linear.py` reads.
 
-Q4_0, Q4_1 and Q8_0 are taken as they are, only moved; everything else becomes Q8: int8 with one float16 scale per 32 inputs.
+Q4_0, Q4_1 and Q8_0 are taken as they are, only moved; everything else becomes Q8: int8 with one float16 scale per 32
+inputs.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,8 @@ def pack_blocks(blocks: Blocks) -> Packed:
     if blocks.kind == "Q8_0":
         parts = raw.reshape(len(raw), -1, 34)
         scale = np.ascontiguousarray(parts[:, :, :2]).view(np.float16)[:, :, 0]
-        return pack_q8(np.ascontiguousarray(parts[:, :, 2:]).view(np.int8).reshape(len(raw), -1), scale, blocks.columns)
+        q = np.ascontiguousarray(parts[:, :, 2:]).view(np.int8).reshape(len(raw), -1)
+        return pack_q8(q, scale, blocks.columns)
     if blocks.kind in ("Q4_0", "Q4_1"):
         head = 2 if blocks.kind == "Q4_0" else 4
         parts = raw.reshape(len(raw), -1, head + 16)

@@ -1,8 +1,8 @@
 """What happens to one row between the matrix products: norm, rotation, SwiGLU, and quantising for the next product.
 
-A quantised row of `k` inputs (a multiple of 32) is `k` int8 values, then for its `k / 32` groups the float32 scales, the int32
-corrections `-128 * sum(q)` and the float32 sums `scale * sum(q)`: `k + 12 * k / 32` bytes, which `linear.py` reads.
-All functions take addresses; columns past a row's real width are zero and stay so.
+A quantised row of `k` inputs (a multiple of 32) is `k` int8 values, then for its `k / 32` groups the float32 scales,
+the int32 corrections `-128 * sum(q)` and the float32 sums `scale * sum(q)`: `k + 12 * k / 32` bytes, which
+`linear.py` reads. All functions take addresses; columns past a row's real width are zero and stay so.
 """
 
 from tokenline.models.cpu.simd import (
@@ -121,7 +121,7 @@ def norm_head(x, weight, head_dim, eps, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def rotate_head(x, cos, sin, head_dim, factor, out):  # type: ignore[no-untyped-def]
-    """Rotary embedding of one head (first half with second half), times `factor`; float32 to float32, may be in place."""
+    """Rotary embedding of one head (first half with second half), times `factor`; may be in place."""
     keep_apart()
     half = head_dim * 2  # bytes
     by = broadcast(factor)

@@ -2,10 +2,11 @@
 
 Numba leaves vectorising to LLVM, which gives up on sums and on possible aliasing. Kernels here say what they mean:
 `f32x16` values, loaded from and stored to addresses (int64), with a fixed order of every sum, so that a result never
-depends on how a loop was unrolled or which other rows were in the batch. LLVM lowers the same code to AVX-512, AVX2 or NEON;
-only the two dot products at the bottom have a special form where the CPU has an instruction for them.
+depends on how a loop was unrolled or which other rows were in the batch. LLVM lowers the same code to AVX-512, AVX2
+or NEON; only the two dot products at the bottom have a special form where the CPU has an instruction for them.
 
-Knows vectors, not models. The functions that take a `builder` are for the intrinsics of `linear.py` and `attention.py`.
+Knows vectors, not models. The functions that take a `builder` are for the intrinsics of `linear.py` and
+`attention.py`.
 """
 
 import functools
@@ -14,15 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding
-import numba
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core import config as numba_config
 from numba.extending import intrinsic, models, register_model
 
 LANES = 16
 
-# How every kernel function is compiled: free of the GIL, and without Python's checks of integer division
+# How every kernel function is compiled: free of the GIL, without Python's checks of integer division, and (half of the
+# compile time) without what Python would need to call it
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 kernel = njit(**_OPTIONS)
 
@@ -68,9 +70,9 @@ class _VectorF32Model(models.PrimitiveModel):
 @functools.cache
 def cpu_features() -> frozenset[str]:
     """The features of the CPU that Numba compiles for, in LLVM's names."""
-    if numba.config.CPU_FEATURES is not None:  # pyright: ignore[reportAttributeAccessIssue]
-        chosen = numba.config.CPU_FEATURES.split(",")  # pyright: ignore[reportAttributeAccessIssue]
-        return frozenset(name[1:] for name in chosen if name.startswith("+"))
+    chosen: str | None = getattr(numba_config, "CPU_FEATURES", None)
+    if chosen is not None:
+        return frozenset(name[1:] for name in chosen.split(",") if name.startswith("+"))
     return frozenset(name for name, on in llvmlite.binding.get_host_cpu_features().items() if on)
 
 

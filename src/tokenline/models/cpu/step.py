@@ -1,15 +1,17 @@
 """One forward pass as one compiled function that a team of threads runs together.
 
-Two ways to share the work, chosen by the number of rows; both call the same row, product and attention functions, so the numbers
-are the same bits:
+Two ways to share the work, chosen by the number of rows; both call the same row, product and attention functions, so
+the numbers are the same bits:
 
-- *wide*, few rows (decoding): every product is split over its outputs, since each weight is read once for all rows. Small row work
-  is done by every thread for itself, which is cheaper than waiting for another. Long contexts are split into spans.
-- *tall*, many rows (prefilling): the rows are cut into tiles, and a thread takes a tile from one attention to the next, with all
-  that lies between in its own cache. Attention is split over tiles of queries and kv heads.
+- *wide*, few rows (decoding): every product is split over its outputs, since each weight is read once for all rows.
+  Small row work is done by every thread for itself, which is cheaper than waiting for another. Long contexts are
+  split into spans.
+- *tall*, many rows (prefilling): the rows are cut into tiles, and a thread takes a tile from one attention to the
+  next, with all that lies between in its own cache. Attention is split over tiles of queries and kv heads.
 
-Threads claim work from counters in shared memory and wait for each other at barriers that spin (well below a microsecond,
-where a parallel region of OpenMP costs about 25). Knows shapes, addresses and threads; nothing of files, requests or Python objects.
+Threads claim work from counters in shared memory and wait for each other at barriers that spin (well below a
+microsecond, where a parallel region of OpenMP costs about 25). Knows shapes, addresses and threads; nothing of files,
+requests or Python objects.
 """
 
 import hashlib
@@ -470,8 +472,8 @@ def _tall_product(shape, weights, job, memory, own, layer, product, first, end):
     gate_stride = 2 * shape.gate_columns * 4 + GATE_PAD
     for row in range(rows):
         _quantise_for(
-            shape, weights, job, memory, layer, product, first + row, False, gate + row * gate_stride, own + row * a_stride,
-            own,
+            shape, weights, job, memory, layer, product, first + row, False, gate + row * gate_stride,
+            own + row * a_stride, own,
         )  # fmt: skip
     if product == QKV:
         out, out_stride, accumulate = memory.qkv + first * shape.qkv_columns * 4, shape.qkv_columns * 4, 0

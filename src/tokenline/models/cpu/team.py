@@ -1,7 +1,8 @@
 """A team of threads that runs one compiled function together.
 
-The function is called as `function(thread, threads, *args)` by every member at once, the caller being thread 0; it holds no GIL and
-meets at barriers of its own. Between runs the others sleep, so no core spins while the engine does its Python work.
+The function is called as `function(thread, threads, *args)` by every member at once, the caller being thread 0; it
+holds no GIL and meets at barriers of its own. Between runs the others sleep, so no core spins while the engine does
+its Python work.
 """
 
 import threading
