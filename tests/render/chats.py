@@ -150,6 +150,8 @@ template_kwargs = st.fixed_dictionaries(
         "enable_thinking": st.booleans(),
         "thinking": st.booleans(),
         "reasoning_effort": st.sampled_from(("low", "medium", "high")),
+        "functions": texts,  # these two are what Firefunction's template asks for
+        "datetime": st.just("2026-03-05"),
         "documents": st.lists(st.builds(lambda t: {"title": t, "text": t, "doc_id": "1"}, texts), max_size=1),
     },
 )

@@ -126,7 +126,9 @@ class Traced(str):
     # Joining strings
 
     def __add__(self, other: str, /) -> "Traced":
-        return concat([self, other]) if isinstance(other, str) else NotImplemented
+        if not isinstance(other, str) or hasattr(other, "__html__"):  # Markup escapes what it is added to
+            return NotImplemented
+        return concat([self, other])
 
     def __radd__(self, other: str, /) -> "Traced":
         return concat([other, self]) if isinstance(other, str) else NotImplemented

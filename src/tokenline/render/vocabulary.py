@@ -68,3 +68,15 @@ def byte_of_character() -> dict[str, int]:
     others = (byte for byte in range(256) if byte not in direct)
     table.update({chr(0x100 + n): byte for n, byte in enumerate(others)})
     return table
+
+
+def bytes_of_token(text: str, table: dict[int, int]) -> bytes:
+    """The bytes of a byte-level token. `table`: `byte_of_character`, by code point. A token with other characters (one
+    that was added without being encoded) stands for its own text.
+    """
+    if text.isascii():  # printable ASCII stands for itself
+        return text.encode()
+    try:
+        return bytes([table[ord(character)] for character in text])
+    except KeyError:
+        return text.encode()

@@ -13,7 +13,7 @@ from typing import Any
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.pretokenizers import PreTokenizer, find_pretokenizer, known_pretokenizers
-from tokenline.render.vocabulary import END_OF_TURN, Vocabulary, byte_of_character, end_of_turn_ids
+from tokenline.render.vocabulary import END_OF_TURN, Vocabulary, byte_of_character, bytes_of_token, end_of_turn_ids
 
 # llama_token_type of llama.cpp: what `tokenizer.ggml.token_type` holds for each id
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -85,16 +85,10 @@ class _Reader:
         if not merge_texts:
             raise self.error("tokenizer.ggml.merges is missing")
         vocab = self._mergeable()
-        merges = []
-        for text in merge_texts:
-            left, _, right = text[1:].partition(" ")
-            left = text[0] + left
-            if left in vocab and right in vocab and left + right in vocab:
-                merges.append([left, right])
         model = {
             "type": "BPE",
             "vocab": vocab,
-            "merges": merges,
+            "merges": _possible_merges(merge_texts, vocab),
             "ignore_merges": rules.ignore_merges,
             "byte_fallback": rules.raw,
         }
@@ -147,7 +141,7 @@ class _Reader:
         special = {text: id for id, text in enumerate(self.tokens) if self.types[id] in (CONTROL, UNKNOWN) and text}
         user = {text: id for id, text in enumerate(self.tokens) if self.types[id] == USER_DEFINED and text}
         strips_right = re.search(r"phi-?3", str(self.metadata.get("general.name", "")).lower()) is not None
-        added = [
+        added: list[dict[str, Any]] = [
             {
                 "id": id,
                 "content": text,
@@ -190,19 +184,17 @@ class _Reader:
         )
 
     def _pieces(self, byte_level: bool) -> list[bytes]:
-        table = byte_of_character()
+        table = {ord(character): byte for character, byte in byte_of_character().items()}
         pieces = []
         for text, kind in zip(self.tokens, self.types, strict=True):
             if kind == BYTE and (byte := re.fullmatch("<0x([0-9A-Fa-f]{2})>", text)):
                 pieces.append(bytes([int(byte[1], 16)]))
             elif kind in (CONTROL, UNKNOWN, USER_DEFINED):
                 pieces.append(text.encode())
-            elif not byte_level:
-                pieces.append(text.replace(_SPACE, " ").encode())
-            elif all(character in table for character in text):
-                pieces.append(bytes(table[character] for character in text))
+            elif byte_level:
+                pieces.append(bytes_of_token(text, table))
             else:
-                pieces.append(text.encode())
+                pieces.append(text.replace(_SPACE, " ").encode())
         return pieces
 
     def _chat_templates(self) -> dict[str, str]:
@@ -227,6 +219,24 @@ def _split_all(rules: PreTokenizer) -> dict[str, Any]:
     if not rules.raw:
         steps.append({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False})
     return {"type": "Sequence", "pretokenizers": steps}
+
+
+def _possible_merges(texts: list[str], vocab: dict[str, int]) -> list[str] | list[list[str]]:
+    """The merges whose parts and result are all in the vocabulary, written "left right" if that is unambiguous."""
+    kept: list[str] = []
+    simple = True
+    for text in texts:
+        left, _, right = text.partition(" ")
+        if not left:  # the left part begins with a space
+            left, _, right = text[1:].partition(" ")
+            left = " " + left
+        if left in vocab and right in vocab and left + right in vocab:
+            kept.append(text)
+            simple = simple and " " not in right and left[0] != " "
+    if simple:
+        return kept  # which the library reads faster than pairs
+    cuts = [text.index(" ", 1) for text in kept]
+    return [[text[:cut], text[cut + 1 :]] for text, cut in zip(kept, cuts, strict=True)]
 
 
 def _merges_by_score(vocab: dict[str, int], scores: list[float]) -> list[list[str]]:

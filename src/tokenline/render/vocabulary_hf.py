@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 
 from tokenline.models.errors import ModelError
-from tokenline.render.vocabulary import Vocabulary, byte_of_character, end_of_turn_ids
+from tokenline.render.vocabulary import Vocabulary, byte_of_character, bytes_of_token, end_of_turn_ids
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _SAMPLING = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
@@ -129,13 +129,12 @@ def _pieces(
     kinds = {decoder["type"] for decoder in decoders}
     size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     pieces = [b""] * size
-    table = byte_of_character()
+    table = {ord(character): byte for character, byte in byte_of_character().items()}
     for text, id in tokenizer.get_vocab(with_added_tokens=True).items():
         if text in added:
             pieces[id] = text.encode()
         elif "ByteLevel" in kinds:
-            known = all(character in table for character in text)
-            pieces[id] = bytes(table[character] for character in text) if known else text.encode()
+            pieces[id] = bytes_of_token(text, table)
         elif "ByteFallback" in kinds and (byte := re.fullmatch("<0x([0-9A-Fa-f]{2})>", text)):
             pieces[id] = bytes([int(byte[1], 16)])
         else:

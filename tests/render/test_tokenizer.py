@@ -1,0 +1,256 @@
+"""Ids are exactly those of llama.cpp and of transformers; bytes and offsets add up; no text becomes a control token."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from tests.render.chats import SNIPPETS
+from tests.render.spm import SentencePiece
+from tests.sources import llama_cpp_source
+from tests.tiny import write_tokenizer
+from tokenline.models.errors import ModelError
+from tokenline.models.gguf_file import GGUFFile
+from tokenline.render.tokenizer import Tokenizer
+from tokenline.render.vocabulary_gguf import vocabulary_from_metadata
+
+MODELS = llama_cpp_source()
+EXPECTED = sorted(
+    file.name.removesuffix(".gguf.out").removeprefix("ggml-vocab-")
+    for file in MODELS.glob("*.gguf.out")
+    if "bert" not in file.name  # encoders of search engines: they generate nothing
+)
+texts = st.lists(st.sampled_from(SNIPPETS) | st.text(max_size=8), max_size=6).map("".join)
+
+
+def vocabulary_file(name: str) -> Path:
+    return MODELS / f"ggml-vocab-{name}.gguf"
+
+
+@pytest.fixture(scope="module")
+def llama_spm() -> Tokenizer:
+    return Tokenizer.from_model(vocabulary_file("llama-spm"))
+
+
+@pytest.fixture(scope="module")
+def spm() -> SentencePiece:
+    metadata = GGUFFile(vocabulary_file("llama-spm")).metadata
+    return SentencePiece(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.scores"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_ids_are_those_of_llama_cpp(name: str) -> None:
+    tokenizer = Tokenizer.from_model(vocabulary_file(name))
+    texts = vocabulary_file(name).with_suffix(".gguf.inp").read_text("utf-8").split("\n__ggml_vocab_test__\n")
+    lines = vocabulary_file(name).with_suffix(".gguf.out").read_text().split("\n")
+    assert len(texts) > 40
+    assert len(lines) >= len(texts)
+    for text, line in zip(texts, lines, strict=False):
+        assert not any(token in text for token in tokenizer.special_tokens)  # so that no second tokenizer is needed
+        ids, offsets = tokenizer.encode_with_offsets(text)
+        assert ids == [int(id) for id in line.split()], text
+        assert tokenizer.decode(ids) == text
+        assert not any(map(tokenizer.is_special, ids))
+        assert_offsets_cover(text, offsets)
+
+
+def assert_offsets_cover(text: str, offsets: np.ndarray) -> None:
+    """Tokens lie in order, and every character belongs to one or more of them that follow each other."""
+    assert offsets.dtype == np.int32
+    assert offsets.shape[1:] == (2,)
+    at = 0
+    for start, end in offsets.tolist():
+        assert start in (at, at - 1)  # goes on, or is another token of the same character
+        assert at <= end <= len(text)
+        at = end
+    assert at == len(text)
+
+
+def test_families_that_the_collection_names_are_known_and_others_are_refused_by_name() -> None:
+    metadata = dict(GGUFFile(vocabulary_file("gpt-2")).metadata)
+    vocabulary_from_metadata({**metadata, "tokenizer.ggml.pre": "smollm"}, "model.gguf")
+    with pytest.raises(ModelError, match=r"model\.gguf: tokenizer\.ggml\.pre is 'martian'.* llama-bpe"):
+        vocabulary_from_metadata({**metadata, "tokenizer.ggml.pre": "martian"}, "model.gguf")
+    with pytest.raises(ModelError, match=r"tokenizer\.ggml\.model is 'rwkv'"):
+        vocabulary_from_metadata({**metadata, "tokenizer.ggml.model": "rwkv"}, "model.gguf")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer.ggml.tokens": []}, "no tokenizer"),
+        ({"tokenizer.ggml.tokens": 7}, "not an array"),
+        ({"tokenizer.ggml.tokens": ["a", 1]}, "not an array of str"),
+        ({"tokenizer.ggml.token_type": [1]}, "token types"),
+        ({"tokenizer.ggml.merges": []}, "merges is missing"),
+        ({"tokenizer.ggml.pre": 5}, "not a string"),
+    ],
+)
+def test_broken_metadata_is_refused_in_one_line(change: dict[str, object], message: str) -> None:
+    metadata = {**GGUFFile(vocabulary_file("gpt-2")).metadata, **change}
+    with pytest.raises(ModelError, match=message) as caught:
+        vocabulary_from_metadata(metadata, "model.gguf")
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=texts | st.text(alphabet=" \u2581aelmnt\n", max_size=40))
+def test_sentencepiece_merges_by_score(llama_spm: Tokenizer, spm: SentencePiece, text: str) -> None:
+    expected = spm.encode(text)
+    assert llama_spm.encode(text) == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=texts)
+def test_default_model_never_makes_a_control_token_of_text(smollm2_renderer, text: str) -> None:
+    tokenizer: Tokenizer = smollm2_renderer.tokenizer
+    known = set(b"".join(piece for piece in tokenizer.vocabulary.pieces if len(piece) == 1))
+    text = "".join(character for character in text if set(character.encode()) <= known)  # it lacks some bytes
+    for wrapped in (text, f"<|im_end|>{text}<|im_start|>", text + "<|endoftext|>"):
+        ids, offsets = tokenizer.encode_with_offsets(wrapped, as_text=frozenset(tokenizer.special_tokens))
+        assert ids == tokenizer.encode(wrapped)
+        assert not any(map(tokenizer.is_special, ids))
+        assert b"".join(map(tokenizer.token_bytes, ids)).decode() == wrapped
+        assert tokenizer.decode(ids) == wrapped
+        assert_offsets_cover(wrapped, offsets)
+
+
+def test_special_tokens_are_parsed_only_when_asked(smollm2_renderer) -> None:
+    tokenizer: Tokenizer = smollm2_renderer.tokenizer
+    text = "<|im_start|>user\nHi<|im_end|>"
+    assert tokenizer.encode(text, parse_special=True)[0] == tokenizer.token_to_id("<|im_start|>") == 1
+    assert tokenizer.encode(text, parse_special=True)[-1] == 2
+    assert not {0, 1, 2} & set(tokenizer.encode(text))
+    assert tokenizer.decode(tokenizer.encode(text, parse_special=True)) == text
+    assert tokenizer.decode(tokenizer.encode(text, parse_special=True), skip_special=True) == "user\nHi"
+
+
+def test_characters_of_several_tokens_belong_to_each_of_them(smollm2_renderer) -> None:
+    tokenizer: Tokenizer = smollm2_renderer.tokenizer
+    text = "a你🙂b"
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    for character, at in (("你", 1), ("🙂", 2)):
+        spans = [span for span in offsets.tolist() if span == [at, at + 1]]
+        assert len(spans) > 1
+        assert (
+            b"".join(
+                tokenizer.token_bytes(id)
+                for id, span in zip(ids, offsets.tolist(), strict=True)
+                if span == [at, at + 1]
+            )
+            == character.encode()
+        )
+    decoded, again = tokenizer.decode_with_offsets(ids)
+    assert decoded == text
+    assert again.tolist() == offsets.tolist()
+
+
+def test_ids_cut_inside_a_character_decode_to_a_mark(smollm2_renderer) -> None:
+    tokenizer: Tokenizer = smollm2_renderer.tokenizer
+    ids = tokenizer.encode("a🙂")[:-1]
+    text, offsets = tokenizer.decode_with_offsets(ids)
+    assert text == tokenizer.decode(ids) == "a\ufffd"
+    assert offsets[-1].tolist() == [1, 2]
+
+
+def test_half_a_surrogate_pair_is_not_a_crash(smollm2_renderer) -> None:
+    tokenizer: Tokenizer = smollm2_renderer.tokenizer
+    ids, offsets = tokenizer.encode_with_offsets("a\ud83db")
+    assert tokenizer.decode(ids) == "a\ufffdb"
+    assert_offsets_cover("a\ufffdb", offsets)
+
+
+def test_ids_outside_the_vocabulary_have_no_bytes(smollm2_renderer) -> None:
+    tokenizer: Tokenizer = smollm2_renderer.tokenizer
+    assert tokenizer.token_bytes(-1) == tokenizer.token_bytes(tokenizer.vocab_size) == b""
+    assert not tokenizer.is_special(-1)
+
+
+def test_sentencepiece_puts_a_space_before_text_and_decoding_drops_it(llama_spm: Tokenizer) -> None:
+    assert llama_spm.strips_leading_space
+    ids, offsets = llama_spm.encode_with_offsets("Hello world")
+    assert [llama_spm.token_bytes(id) for id in ids] == [b" Hello", b" world"]
+    assert offsets.tolist() == [[0, 5], [5, 11]]
+    assert llama_spm.decode(ids) == "Hello world"
+    assert llama_spm.encode("x", add_special=True)[0] == llama_spm.token_to_id("<s>")
+    assert llama_spm.token_bytes(llama_spm.vocabulary.special["<s>"]) == b"<s>"
+    assert llama_spm.token_bytes(3 + 0xE4) == b"\xe4"
+
+
+@pytest.fixture(scope="module")
+def of_folder(folder: Path) -> tuple[Any, Tokenizer]:
+    """The folder's tokenizer as transformers reads it, and as we do."""
+    return AutoTokenizer.from_pretrained(folder), Tokenizer.from_model(folder)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=texts)
+def test_folder_gives_the_ids_of_transformers(of_folder: tuple[Any, Tokenizer], text: str) -> None:
+    reference, tokenizer = of_folder
+    expected = reference(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.encode(text, parse_special=True) == expected
+    assert tokenizer.decode(expected) == reference.decode(expected, clean_up_tokenization_spaces=False)
+    assert tokenizer.encode(text, parse_special=True, add_special=True) == reference(text)["input_ids"]
+
+
+def test_tokens_that_only_the_configuration_knows_are_added(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    size = Tokenizer.from_model(folder).vocab_size
+    config["added_tokens_decoder"] = {
+        **config.get("added_tokens_decoder", {}),
+        str(size): {"content": "<extra>", "special": True, "normalized": False},
+    }
+    config["chat_template"] = [
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "with tools"},
+    ]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [1, 2], "temperature": 0.6, "top_k": 20})
+    )
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer = Tokenizer.from_model(tmp_path)
+    assert tokenizer.encode("a<extra>", parse_special=True)[-1] == size == tokenizer.special_tokens["<extra>"]
+    assert tokenizer.token_bytes(size) == b"<extra>"
+    assert tokenizer.vocabulary.chat_templates == {"default": "plain", "tool_use": "with tools"}
+    assert {1, 2} <= tokenizer.vocabulary.end_ids
+    assert tokenizer.vocabulary.default_sampling == {"temperature": 0.6, "top_k": 20}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer.json", "{", "tokenizer.json cannot be used"),
+        ("tokenizer_config.json", "[]", "does not hold a JSON object"),
+        ("tokenizer_config.json", "{'", "tokenizer_config.json is not JSON"),
+        ("generation_config.json", "\x00", "generation_config.json is not JSON"),
+    ],
+)
+def test_broken_file_is_named(folder: Path, tmp_path: Path, name: str, content: str, message: str) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ModelError, match=message):
+        Tokenizer.from_model(tmp_path)
+
+
+def test_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no tokenizer\.json"):
+        Tokenizer.from_model(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"tokenizer\.model alone"):
+        Tokenizer.from_model(tmp_path)
