@@ -1,6 +1,10 @@
 """The engine's invariants (docs/design.md, section 4) under random operations, with a model that notices every slip."""
 
+import contextlib
+import tempfile
+import time
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -9,24 +13,28 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.engine.ledger import LedgerModel, expected_answer
 from tokenline.engine.core import EngineCore, StepFailed
+from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step
 
+MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where thousands of small files cost little
 
-def make_core(num_blocks=64, block_size=4, max_num_seqs=8, max_batch_tokens=16, model=None) -> EngineCore:
+
+def make_core(num_blocks=64, block_size=4, max_num_seqs=8, max_batch_tokens=16, model=None, disk=None) -> EngineCore:
     model = model or LedgerModel()
     limit = min(model.config.max_positions, num_blocks * block_size)
-    return EngineCore(model, num_blocks, block_size, max_num_seqs, max_batch_tokens, limit)
+    return EngineCore(model, num_blocks, block_size, max_num_seqs, max_batch_tokens, limit, disk)
 
 
-def make_request(request_id: str, prompt, max_tokens=4, n=1, namespace=None, **params) -> Request:
+def make_request(request_id: str, prompt, max_tokens=4, n=1, namespace=None, retention=None, **params) -> Request:
     return Request(
         request_id,
         np.asarray(prompt, np.int32),
         SamplingParams(max_tokens=max_tokens, temperature=0, **params),
         namespace or Namespace(),
         n,
+        retention=retention,
     )
 
 
@@ -57,16 +65,20 @@ class Answers:
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """Random requests, steps, aborts and resets on a small pool."""
+    """Random requests, steps, aborts, resets and restarts on a small pool, with and without a disk below it."""
 
     @initialize(
         num_blocks=st.integers(8, 40),
         block_size=st.sampled_from([1, 2, 4, 8]),
         max_num_seqs=st.integers(1, 6),
         budget=st.integers(7, 32),
+        disk_bytes=st.sampled_from([None, 200_000, 10_000]),
     )
-    def start(self, num_blocks, block_size, max_num_seqs, budget):
-        self.core = make_core(num_blocks, block_size, max_num_seqs, budget)
+    def start(self, num_blocks, block_size, max_num_seqs, budget, disk_bytes):
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK)
+        disk = None if disk_bytes is None else DiskSettings(Path(self.folder.name), disk_bytes, "ledger")
+        self.make = lambda: make_core(num_blocks, block_size, max_num_seqs, budget, disk=disk)
+        self.core = self.make()
         self.answers = Answers()
         self.requests: dict[str, Request] = {}
         self.aborted: set[str] = set()
@@ -78,22 +90,22 @@ class EngineMachine(RuleBasedStateMachine):
         max_tokens=st.integers(1, 12),
         n=st.sampled_from([1, 1, 1, 3]),
         salt=st.sampled_from([None, None, "other"]),
+        retention=st.sampled_from([None, None, "24h", "in_memory"]),
     )
-    def add(self, prefix, prefix_length, tail, max_tokens, n, salt):
+    def add(self, prefix, prefix_length, tail, max_tokens, n, salt, retention):
         limit = self.core.context_limit
         prompt = ([prefix] * prefix_length + tail)[: limit - 1]
-        request = make_request(
-            f"r{len(self.requests)}", prompt, min(max_tokens, limit - len(prompt)), n, Namespace(salt=salt)
-        )
+        name, max_tokens = f"r{len(self.requests)}", min(max_tokens, limit - len(prompt))
+        request = make_request(name, prompt, max_tokens, n, Namespace(salt=salt), retention)
         self.requests[request.request_id] = request
         self.core.add(request)
 
-    @rule(data=st.data())
-    def follow_up(self, data):
+    @rule(which=st.integers(0, 10**6))  # no draw depends on what has happened: with a disk that varies from run to run
+    def follow_up(self, which):
         """The next turn of a finished chat: its line, then a few ids."""
-        done = [key for key in self.answers.finish if key[0] not in self.aborted]
+        done = sorted(key for key in self.answers.finish if key[0] not in self.aborted)
         if done:
-            name, choice = data.draw(st.sampled_from(sorted(done)))
+            name, choice = done[which % len(done)]
             before = self.requests[name]
             prompt = [*before.prompt_ids.tolist(), *self.answers.ids[name, choice], 5, 6]
             if len(prompt) < self.core.context_limit:
@@ -107,16 +119,38 @@ class EngineMachine(RuleBasedStateMachine):
             self.answers.take(self.core.step())
             self.core.check_integrity()
 
-    @rule(data=st.data())
-    def abort(self, data):
+    @rule(which=st.integers(0, 10**6))
+    def abort(self, which):
         if self.requests:
-            name = data.draw(st.sampled_from(sorted(self.requests)))
+            name = sorted(self.requests)[which % len(self.requests)]
             self.aborted.add(name)
             self.core.abort(name)
 
     @rule()
     def reset(self):
-        self.core.cache.clear()
+        self.core.reset_prefix_cache()
+
+    @rule(blocks=st.integers(1, 40), wait=st.booleans())
+    def evict(self, blocks, wait):
+        self.core.cache.evict(blocks)
+        deadline = time.monotonic() + 5
+        while wait and self.core.tier is not None and self.core.tier.is_writing and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    @rule()
+    def restart(self):
+        self.finish()
+        self.core.close()
+        self.core = self.make()
+
+    @rule(which=st.integers(0, 10**6), place=st.integers(0, 10**6), change=st.integers(1, 255))
+    def damage_a_file(self, which, place, change):
+        files = sorted(Path(self.folder.name).glob("kv-*.safetensors"))
+        if files:
+            with contextlib.suppress(OSError):  # the bound may just have taken it
+                content = bytearray(files[which % len(files)].read_bytes())
+                content[place % len(content)] ^= change
+                files[which % len(files)].write_bytes(content)
 
     @invariant()
     def blocks_add_up(self):
@@ -126,6 +160,12 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "core"):
             return
+        self.finish()
+        self.core.close()
+        self.folder.cleanup()
+        self.check_answers()
+
+    def finish(self):
         steps = 0
         while not self.core.is_idle:
             self.answers.take(self.core.step())
@@ -133,6 +173,8 @@ class EngineMachine(RuleBasedStateMachine):
             steps += 1
             assert steps < 20_000, "a request is stuck"
         assert self.core.pool.num_running == 0
+
+    def check_answers(self):
         for name, request in self.requests.items():
             if name in self.aborted:
                 continue
@@ -143,11 +185,11 @@ class EngineMachine(RuleBasedStateMachine):
             use = self.answers.use[name]
             assert use.prompt == len(request.prompt_ids)
             assert use.cached + use.computed == use.prompt
-            assert 0 <= use.cached <= use.prompt - 1
+            assert 0 <= use.restored <= use.cached <= use.prompt - 1
 
 
 EngineMachine.TestCase.settings = settings(
-    max_examples=120,
+    max_examples=80,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,9 +187,40 @@ async def test_close_without_grace_ends_what_runs():
         assert reasons[0] == FinishReason.ABORT
 
 
+async def test_a_cache_dir_outlives_the_engine(tmp_path):
+    disk = {"cache_dir": tmp_path / "kv", "model_fingerprint": "ledger"}
+    async with running(**disk) as engine:
+        assert (await collect(engine, request("a", list(range(30)))))[2][0].cached == 0
+    async with running(**disk) as engine:
+        ids, _, uses = await collect(engine, request("b", list(range(30))))
+        assert ids[0] == expected_answer(list(range(30)), 4)
+        assert (uses[0].cached, uses[0].restored) == (28, 28)
+        stats = engine.stats().disk
+        assert stats is not None
+        assert stats.restored == 7
+        assert stats.files == 8
+        await engine.reset_prefix_cache()
+        assert (await collect(engine, request("c", list(range(30)))))[2][0].cached == 0
+    async with running() as engine:
+        assert engine.stats().disk is None
+
+
+async def test_what_was_aborted_at_shutdown_is_kept_too(tmp_path):
+    disk = {"cache_dir": tmp_path, "model_fingerprint": "ledger"}
+    async with running(LedgerModel(max_positions=100_000), kv_cache_memory=8 * 200_000, **disk) as engine:
+        stream = engine.generate(request("a", list(range(30)), max_tokens=90_000))
+        await anext(stream)
+        await engine.close(grace_s=0)
+    async with running(**disk) as engine:
+        assert (await collect(engine, request("b", list(range(30)))))[2][0].cached == 28
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
+        ({"cache_dir": Path("/proc/kv"), "model_fingerprint": "x"}, "--cache-dir /proc/kv"),
+        ({"cache_dir": Path("/tmp"), "model_fingerprint": "x", "cache_dir_size": 100}, "--cache-dir-size of 100"),
+        ({"cache_dir": Path("/tmp")}, "model_fingerprint"),
         ({"max_model_len": 300}, "--max-model-len 300"),
         ({"max_model_len": 1}, "--max-model-len 1"),
         ({"kv_cache_memory": 10}, "not enough"),

@@ -3,10 +3,12 @@
 What does not fit into the queue is dropped by whoever brings it: the disk must never hold up the engine.
 """
 
+import contextlib
 import logging
 import queue
 import threading
 import time
+from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +30,20 @@ class NewBlock(NamedTuple):
     kv: np.ndarray | None
 
 
+class _Signal(Enum):
+    WAKE_UP = auto()
+    STOP = auto()
+
+
+WAKE_UP, STOP = _Signal.WAKE_UP, _Signal.STOP
+
+
 class BlockWriter:
     """All public methods belong to the engine thread."""
 
     def __init__(self, store: BlockStore, max_queued: int):
         self._store = store
-        self._queue: queue.Queue[tuple[int, NewBlock] | None] = queue.Queue(max_queued)
+        self._queue: queue.Queue[tuple[int, NewBlock] | _Signal] = queue.Queue(max_queued)
         self._queued: set[bytes] = set()  # keys of the blocks to be written
         self._clears_wanted = 0
         self._clears_done = 0
@@ -73,14 +83,14 @@ class BlockWriter:
     def clear(self) -> None:
         """Remove all that is written, and all that is queued now."""
         self._clears_wanted += 1
+        with contextlib.suppress(queue.Full):  # if so, the thread is awake
+            self._queue.put_nowait(WAKE_UP)
 
     def close(self, within_s: float) -> None:
         """Write what is queued, as far as the time allows, and stop."""
         deadline_s = time.monotonic() + within_s
-        try:
-            self._queue.put(None, timeout=within_s)
-        except queue.Full:
-            self._stopped = True
+        with contextlib.suppress(queue.Full):
+            self._queue.put(STOP, timeout=within_s)
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         self._stopped = True
 
@@ -102,8 +112,10 @@ class BlockWriter:
         except queue.Empty:
             self._store.refresh()
             return True
-        if item is None:
+        if item is STOP:
             return False
+        if item is WAKE_UP:
+            return True
         clears, block = item
         try:
             if clears != self._clears_wanted:  # from before a `clear`
