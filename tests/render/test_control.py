@@ -118,7 +118,7 @@ def test_a_request_cannot_write_control_tokens(vocabulary: str, template: str) -
             return
         assert_only_the_template_writes_control_tokens(subject, line)
         assert subject.chat(chat).ids.tolist() == line.ids.tolist()
-        written = subject._encoder.control.find_written(subject._render(chat, traced=True)[0])
+        written = subject._encoder.control.find_written(subject.chats.render(chat, traced=True).text)
         assert sum(id in ids for id in line.ids.tolist()) == len(written)  # and none of the template's is lost
 
     attack()

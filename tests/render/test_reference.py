@@ -106,7 +106,7 @@ def rendered_by_transformers(reference: Any, source: str, chat: ChatInput, value
 def check(renderer: Renderer, reference: Any, source: str, chat: ChatInput, shares: list[int], *, beyond: bool) -> None:
     request = {"messages": chat.messages, "tools": chat.tools, "chat_template_kwargs": dict(chat.template_kwargs)}
     try:
-        values = normalize(chat, renderer.needs())
+        values = normalize(chat, renderer.chats.needs())
     except RenderError as error:
         place = error.param or ""
         assert place.startswith(("messages[", "tools["))

@@ -52,14 +52,11 @@ class ControlTokens:
         A control token's first and last character would have to come from the request, or from a template that puts
         both around a text of it. Escapes in JSON text count, since a template may read JSON.
         """
-        return self._always or any(map(self._needs_look, values))
+        return self._always or any(_found_in(value, self._needed) for value in values)
 
-    def _needs_look(self, value: Any) -> bool:
-        if isinstance(value, str):
-            return self._needed.search(value) is not None
-        if isinstance(value, Mapping):
-            return any(map(self._needs_look, value.keys())) or any(map(self._needs_look, value.values()))
-        return isinstance(value, list | tuple) and any(map(self._needs_look, value))
+    def occur_in(self, values: Iterable[Any]) -> bool:
+        """Whether a whole control token's text stands in one of these JSON values."""
+        return any(_found_in(value, self._pattern) for value in values)
 
     def find(self, text: str) -> list[tuple[int, int]]:
         """Every text of a control token, start and end, as the tokenizer finds them."""
@@ -74,6 +71,15 @@ class ControlTokens:
         for start, end in _trusted(runs_of(text)):
             found += [match.span() for match in self._pattern.finditer(text, start, end)]
         return found
+
+
+def _found_in(value: Any, pattern: re.Pattern[str]) -> bool:
+    """Whether the pattern is found in any text of a JSON value, names of members included."""
+    if isinstance(value, str):
+        return pattern.search(value) is not None
+    if isinstance(value, Mapping):
+        return any(_found_in(key, pattern) or _found_in(item, pattern) for key, item in value.items())
+    return isinstance(value, list | tuple) and any(_found_in(item, pattern) for item in value)
 
 
 def _trusted(runs: Runs) -> Iterator[tuple[int, int]]:
