@@ -81,7 +81,8 @@ class BlockReader:
         self._thread.join(1.0)
 
     def _run(self) -> None:
-        self._rule.read_bytes_per_s = measure_read_speed(self._store.folder, min(PROBE_BYTES, self._store.max_bytes))
+        probe_bytes = min(PROBE_BYTES, self._store.max_bytes // 16)
+        self._rule.read_bytes_per_s = measure_read_speed(self._store.folder, probe_bytes)
         while (restore := self._wanted.get()) is not None and not self._stopped:
             try:
                 self._read(restore)

@@ -199,13 +199,13 @@ class BlockStore:
 
     def _give_way(self, error: OSError) -> None:
         """A block could not be written: be smaller where the disk is full, and wait a while in any case."""
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full and self._files:
+        consequence = "the disk cache pauses"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and self._files:
             self.max_bytes = int(self._total_bytes * (1 - SHARE_GIVEN_BACK))
             self._trim(self.max_bytes)
+            consequence += f" and holds {self.max_bytes:,} bytes at most from now on"
         self._paused_until_s = time.monotonic() + PAUSE_S
-        shrunk = f"; it holds {self.max_bytes:,} bytes at most from now on" if full else ""
-        self._complain(f"write {error.errno}", f"{self.folder}: {error.strerror}: the disk cache pauses{shrunk}")
+        self._complain(f"write {error.errno}", f"{self.folder}: {error.strerror}: {consequence}")
 
     def _remember(self, name: str, file: _File) -> None:
         with self._lock:
