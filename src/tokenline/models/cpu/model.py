@@ -107,6 +107,7 @@ class CPUModel:
         table = np.concatenate(tables).astype(np.int32, copy=False)
         lengths = np.array([sequence.length for sequence in batch.sequences])
         row_starts = np.repeat(np.array(starts, np.int64), lengths)
+        sequence_first = np.repeat(np.array([s.start for s in batch.sequences], np.int64), lengths)
         blocks = table[row_starts + positions // kv.block_size].astype(np.int64)
         tile = max(1, min(QUERY_TILE, UNIT_ROWS // (config.num_heads // config.num_kv_heads)))
         first = np.array([row for s in batch.sequences for row in range(s.start, s.start + s.length, tile)], np.int64)
@@ -122,7 +123,7 @@ class CPUModel:
             first, end = np.repeat(first, counts), np.repeat(end, counts)
         else:
             span = np.full(len(first), -1, np.int64)
-        items = np.stack((first, end - first, row_starts[first], span), axis=1)
+        items = np.stack((first, end - first, row_starts[first], span, sequence_first[first]), axis=1)
         angles = batch.positions.astype(np.float32)[:, None] * self._frequencies
         arrays = {
             "ids": batch.ids.astype(np.int64),
@@ -216,6 +217,7 @@ class _Workspace:
         self._layout = own_layout(shape)
         self._own = np.zeros((threads, self._layout[-1]), np.uint8)
         self._sync = np.zeros(sync_words(shape.layers), np.int64)
+        self._steps = 0
         self._allocate(64, 64, 1)
 
     def _allocate(self, rows: int, parts: int, logits: int) -> None:
@@ -232,7 +234,8 @@ class _Workspace:
         need = (rows, parts, logits)
         if any(n > h for n, h in zip(need, have, strict=True)):
             self._allocate(*(max(n, h) for n, h in zip(need, have, strict=True)))
-        self._sync[8:] = 0
+        self._steps += 1
+        self._sync[:] = self._steps << 32
         return Memory(
             self._x.ctypes.data,
             self._qkv.ctypes.data,
@@ -240,7 +243,7 @@ class _Workspace:
             self._parts.ctypes.data,
             self.logits.ctypes.data,
             self._sync.ctypes.data,
-            int(self._sync[0]),
+            self._steps << 32,
             self._own.ctypes.data,
             *self._layout,
         )

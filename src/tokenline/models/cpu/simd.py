@@ -412,6 +412,13 @@ def atomic_add(builder: Any, address: Any, value: Any) -> Any:
     return builder.atomic_rmw("add", pointer(builder, address, I64), value, "seq_cst")
 
 
+@operation(types.boolean, types.int64, types.int64, types.int64)
+def compare_and_set(builder: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Set an aligned int64 to `value` if it still is `expected`; whether it was."""
+    pair = builder.cmpxchg(pointer(builder, address, I64), expected, value, "seq_cst", "seq_cst")
+    return builder.extract_value(pair, 1)
+
+
 @operation(types.int64, types.int64)
 def atomic_load(builder: Any, address: Any) -> Any:
     return builder.load_atomic(pointer(builder, address, I64), "seq_cst", 8)

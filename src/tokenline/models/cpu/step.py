@@ -9,9 +9,10 @@ the numbers are the same bits:
 - *tall*, many rows (prefilling): the rows are cut into tiles, and a thread takes a tile from one attention to the
   next, with all that lies between in its own cache. Attention is split over tiles of queries and kv heads.
 
-Threads claim work from counters in shared memory and wait for each other at barriers that spin (well below a
-microsecond, where a parallel region of OpenMP costs about 25). Knows shapes, addresses and threads; nothing of files,
-requests or Python objects.
+A step is a fixed row of phases. Threads claim the tasks of a phase one by one from a counter in shared memory, and go
+on when all its tasks are done. They wait for work, never for each other: a thread that the operating system has put aside
+holds nobody up unless it sleeps in the middle of a task, and when it comes back it finds the phases closed.
+Knows shapes, addresses and threads; nothing of files, requests or Python objects.
 """
 
 import hashlib
@@ -46,6 +47,7 @@ from tokenline.models.cpu.simd import (
     atomic_add,
     atomic_load,
     call_kernel,
+    compare_and_set,
     cpu_features,
     keep_apart,
     kernel,
@@ -63,6 +65,7 @@ OWN_ROWS = 64  # rows that a thread has memory for: at most as many in a wide st
 TILE_ROWS = 32  # rows of a tall tile: its gate and up stay in the second-level cache
 GATE_PAD = 192  # bytes, so that rows of gate and up do not all fall on the same lines of the cache
 REDUNDANT_ROWS = 2  # up to here, every thread quantises all rows itself
+LAYER_PHASES = 9  # wide: preparing and computing 4 products, and attention
 PREFETCH_ROWS = 16  # with more rows a panel is computed slower than it is read: ask for the next one early
 HEAD_PANELS = 8  # panels of the head that are claimed at once
 Q8_GROUP_BYTES, Q4_GROUP_BYTES = GROUP_BYTES
@@ -119,7 +122,7 @@ class Job(NamedTuple):
     sin: int
     tables: int  # int32: the block tables one after another
     num_items: int
-    items: int  # int64 [num_items, 4]: first row, rows, start of the block table, span or -1 for all
+    items: int  # int64 [num_items, 5]: first row, rows, block table, span or -1 for all, first row of sequence
     row_parts: int  # int64 [T + 1]: wide: the first part of the row in Memory.parts
     num_wanted: int
     wanted: int  # int64 [num_wanted]: rows whose logits are asked for
@@ -140,8 +143,8 @@ class Memory(NamedTuple):
     attention: int  # float32 [>= T, attention_columns]
     parts: int  # uint8 [parts, heads, state_bytes]: wide: attention by span
     logits: int  # float32 [>= R, vocab_columns]
-    sync: int  # int64: [0] arrivals at barriers, ever; from [8] a counter for each piece of shared work
-    arrivals: int  # at the barriers before this step
+    sync: int  # int64 [phases, 2]: tasks claimed and tasks done, each on top of `epoch`
+    epoch: int  # number of the step times 2**32: what a late thread finds of a later step looks like a closed phase
     own: int  # uint8 [threads, own_bytes]: each thread's; quantised rows at 0, then at these offsets:
     gate_at: int  # gate and up, float32
     queries_at: int
@@ -168,7 +171,7 @@ def own_layout(shape: Shape) -> tuple[int, ...]:
 
 def sync_words(layers: int) -> int:
     """Words of `Memory.sync`."""
-    return 8 + 8 * (layers + 1)
+    return 2 * (LAYER_PHASES * (layers + 1) + 2)
 
 
 @kernel
@@ -178,23 +181,30 @@ def word(address, index):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _claim(memory, counter):  # type: ignore[no-untyped-def]
-    """The next piece of the work number `counter`."""
-    return atomic_add(memory.sync + (8 + counter) * 8, 1)
+def _claim(memory, phase, tasks):  # type: ignore[no-untyped-def]
+    """The number of a task of this phase that is now the caller's to do; -1: none is left."""
+    address = memory.sync + phase * 16
+    while True:
+        value = atomic_load(address)
+        task = value - memory.epoch
+        if task >= tasks:
+            return -1
+        if compare_and_set(address, value, value + 1):
+            return task
 
 
 @kernel
-def _barrier(memory, threads, target):  # type: ignore[no-untyped-def]
-    """Wait until all threads have come here; `target` counts arrivals and is returned for the next barrier."""
-    address = memory.sync
-    atomic_add(address, 1)
+def _finish(memory, phase, done, tasks):  # type: ignore[no-untyped-def]
+    """Report `done` tasks of this phase as done, and wait until all are."""
+    address = memory.sync + phase * 16 + 8
+    if done > 0:
+        atomic_add(address, done)
     spins = 0
-    while atomic_load(address) < target:
+    while atomic_load(address) - memory.epoch < tasks:
         spin_pause()
         spins += 1
         if spins % 1024 == 0:
-            _sched_yield()  # somebody else may need this core to get here
-    return target + threads
+            _sched_yield()  # somebody else may need this core to get done
 
 
 @kernel
@@ -306,10 +316,10 @@ def _attend(shape, weights, job, memory, layer, item, head, own):  # type: ignor
     dim = shape.head_dim
     stride = state_bytes(dim)
     row, rows, table_at, span = (
-        word(job.items, 4 * item),
-        word(job.items, 4 * item + 1),
-        word(job.items, 4 * item + 2),
-        word(job.items, 4 * item + 3),
+        word(job.items, 5 * item),
+        word(job.items, 5 * item + 1),
+        word(job.items, 5 * item + 2),
+        word(job.items, 5 * item + 3),
     )
     position = word(job.positions, row)
     table = job.tables + table_at * 4
@@ -319,9 +329,10 @@ def _attend(shape, weights, job, memory, layer, item, head, own):  # type: ignor
     _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch + 256)
     units = rows * group
     if span >= 0:
-        for k in range(rows):
-            if word(job.positions, row + k) // SPAN == span:
-                _write_keys(shape, weights, job, memory, layer, row + k, head, scratch + 256)
+        # every item that sees a new key writes it, the same bits each, so that none has to wait for another
+        for k in range(word(job.items, 5 * item + 4), row + rows):
+            if word(job.positions, k) // SPAN == span:
+                _write_keys(shape, weights, job, memory, layer, k, head, scratch + 256)
         call_kernel(
             shape.attend_span, queries, units, group, position, window, span, table, keys, values,
             job.block_stride, job.block_size, dim, states, scratch,
@@ -399,31 +410,28 @@ def _inputs(shape, product):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _wide_product(shape, weights, job, memory, thread, threads, layer, product, counter, target):  # type: ignore[no-untyped-def]
-    """Quantise all rows and take shares of one product."""
+def _wide_product(shape, weights, job, memory, thread, threads, layer, product, phase):  # type: ignore[no-untyped-def]
+    """Quantise all rows and do shares of one product; phases `phase` and `phase + 1`."""
     keep_apart()
     own = memory.own + thread * memory.own_bytes
     shared = memory.own  # the first thread's
-    rows = job.rows
     inputs = _inputs(shape, product)
     a_stride = inputs + 12 * (inputs // GROUP)
     gate_stride = 2 * shape.gate_columns * 4 + GATE_PAD
     gate = shared + memory.gate_at
-    if rows <= REDUNDANT_ROWS or threads == 1:
-        a = own
-        for row in range(rows):
+    together = job.rows > REDUNDANT_ROWS and threads > 1
+    a = shared if together else own
+    if together:
+        done = 0
+        row = _claim(memory, phase, job.rows)
+        while row >= 0:
             _quantise_for(
-                shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride, a + row * a_stride,
-                own + memory.totals_at,
+                shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride,
+                a + row * a_stride, own + memory.totals_at,
             )  # fmt: skip
-    else:
-        a = shared
-        for row in range(thread, rows, threads):
-            _quantise_for(
-                shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride, a + row * a_stride,
-                own + memory.totals_at,
-            )  # fmt: skip
-        target = _barrier(memory, threads, target)
+            done += 1
+            row = _claim(memory, phase, job.rows)
+        _finish(memory, phase, done, job.rows)
     if product == QKV:
         out, out_stride, accumulate = memory.qkv, shape.qkv_columns * 4, 0
     elif product == GATE_UP:
@@ -432,33 +440,47 @@ def _wide_product(shape, weights, job, memory, thread, threads, layer, product, 
         out, out_stride, accumulate = memory.x, shape.hidden_columns * 4, 1
     number = layer * 4 + product
     panels = _panels(weights, number)
-    while True:
-        panel = _claim(memory, counter)
-        if panel >= panels:
-            break
-        _product(shape, weights, number, panel, panel + 1, a, a_stride, rows, inputs, out, out_stride, accumulate)
-    return _barrier(memory, threads, target)
+    done = 0
+    panel = _claim(memory, phase + 1, panels)
+    while panel >= 0:
+        if done == 0 and not together:
+            for row in range(job.rows):
+                _quantise_for(
+                    shape, weights, job, memory, layer, product, row, True, gate + row * gate_stride,
+                    a + row * a_stride, own + memory.totals_at,
+                )  # fmt: skip
+        _product(shape, weights, number, panel, panel + 1, a, a_stride, job.rows, inputs, out, out_stride, accumulate)
+        done += 1
+        panel = _claim(memory, phase + 1, panels)
+    _finish(memory, phase + 1, done, panels)
 
 
 @kernel
-def _wide(shape, weights, job, memory, thread, threads, target):  # type: ignore[no-untyped-def]
+def _attention(shape, weights, job, memory, thread, layer, phase):  # type: ignore[no-untyped-def]
+    """Shares of a layer's attention."""
+    own = memory.own + thread * memory.own_bytes
+    tasks = job.num_items * shape.kv_heads
+    done = 0
+    task = _claim(memory, phase, tasks)
+    while task >= 0:
+        turn = tasks - 1 - task  # the last ones see the most keys: begin with them
+        _attend(shape, weights, job, memory, layer, turn // shape.kv_heads, turn % shape.kv_heads, own)
+        done += 1
+        task = _claim(memory, phase, tasks)
+    _finish(memory, phase, done, tasks)
+
+
+@kernel
+def _wide(shape, weights, job, memory, thread, threads):  # type: ignore[no-untyped-def]
     """All layers, few rows."""
     keep_apart()
-    own = memory.own + thread * memory.own_bytes
-    items = job.num_items * shape.kv_heads
     for layer in range(shape.layers):
-        counter = layer * 8
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, QKV, counter, target)
-        while True:
-            item = _claim(memory, counter + 1)
-            if item >= items:
-                break
-            _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own)
-        target = _barrier(memory, threads, target)
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, OUT, counter + 2, target)
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, GATE_UP, counter + 3, target)
-        target = _wide_product(shape, weights, job, memory, thread, threads, layer, DOWN, counter + 4, target)
-    return target
+        phase = layer * LAYER_PHASES
+        _wide_product(shape, weights, job, memory, thread, threads, layer, QKV, phase)
+        _attention(shape, weights, job, memory, thread, layer, phase + 2)
+        _wide_product(shape, weights, job, memory, thread, threads, layer, OUT, phase + 3)
+        _wide_product(shape, weights, job, memory, thread, threads, layer, GATE_UP, phase + 5)
+        _wide_product(shape, weights, job, memory, thread, threads, layer, DOWN, phase + 7)
 
 
 @kernel
@@ -489,23 +511,19 @@ def _tall_product(shape, weights, job, memory, own, layer, product, first, end):
 
 
 @kernel
-def _tall(shape, weights, job, memory, thread, threads, target):  # type: ignore[no-untyped-def]
+def _tall(shape, weights, job, memory, thread, threads):  # type: ignore[no-untyped-def]
     """All layers, many rows."""
     keep_apart()
     own = memory.own + thread * memory.own_bytes
-    rows = job.rows
-    quads = (rows + 3) // 4
-    tiles = threads * ((rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS))
-    tiles = min(tiles, quads)
-    items = job.num_items * shape.kv_heads
+    quads = (job.rows + 3) // 4
+    tiles = min(quads, threads * ((job.rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS)))
     for layer in range(shape.layers + 1):
-        counter = layer * 8
-        while True:
-            tile = _claim(memory, counter)
-            if tile >= tiles:
-                break
+        phase = layer * LAYER_PHASES
+        done = 0
+        tile = _claim(memory, phase, tiles)
+        while tile >= 0:
             first = quads * tile // tiles * 4
-            end = min(rows, quads * (tile + 1) // tiles * 4)
+            end = min(job.rows, quads * (tile + 1) // tiles * 4)
             if layer > 0:
                 for product in (OUT, GATE_UP, DOWN):
                     _tall_product(shape, weights, job, memory, own, layer - 1, product, first, end)
@@ -514,19 +532,15 @@ def _tall(shape, weights, job, memory, thread, threads, target):  # type: ignore
                 for row in range(first, end):
                     for head in range(shape.kv_heads):
                         _write_keys(shape, weights, job, memory, layer, row, head, own + memory.scratch_at + 256)
-        target = _barrier(memory, threads, target)
+            done += 1
+            tile = _claim(memory, phase, tiles)
+        _finish(memory, phase, done, tiles)
         if layer < shape.layers:
-            while True:
-                item = items - 1 - _claim(memory, counter + 1)  # the last ones see the most keys: begin with them
-                if item < 0:
-                    break
-                _attend(shape, weights, job, memory, layer, item // shape.kv_heads, item % shape.kv_heads, own)
-            target = _barrier(memory, threads, target)
-    return target
+            _attention(shape, weights, job, memory, thread, layer, phase + 1)
 
 
 @kernel
-def _head(shape, weights, job, memory, thread, threads, target):  # type: ignore[no-untyped-def]
+def _head(shape, weights, job, memory, thread, phase):  # type: ignore[no-untyped-def]
     """Final norm and logits of the rows that are asked for, in tiles; the outputs are shared out."""
     keep_apart()
     own = memory.own + thread * memory.own_bytes
@@ -536,12 +550,11 @@ def _head(shape, weights, job, memory, thread, threads, target):  # type: ignore
     panels = _panels(weights, number)
     final = weights.norms + 2 * shape.layers * shape.hidden_columns * 4
     chunks = (panels + HEAD_PANELS - 1) // HEAD_PANELS
-    tiles = (job.num_wanted + OWN_ROWS - 1) // OWN_ROWS
+    tasks = chunks * ((job.num_wanted + OWN_ROWS - 1) // OWN_ROWS)
     ready = -1
-    while True:
-        task = _claim(memory, 8 * (shape.layers + 1) - 1)
-        if task >= tiles * chunks:
-            break
+    done = 0
+    task = _claim(memory, phase, tasks)
+    while task >= 0:
         first = task // chunks * OWN_ROWS
         rows = min(OWN_ROWS, job.num_wanted - first)
         if ready != first:
@@ -550,23 +563,29 @@ def _head(shape, weights, job, memory, thread, threads, target):  # type: ignore
                 norm_quantise_row(x, final, inputs, shape.hidden, shape.eps, own + k * a_stride)
             ready = first
         panel = task % chunks * HEAD_PANELS
+        end = min(panels, panel + HEAD_PANELS)
         out = memory.logits + first * shape.vocab_columns * 4
-        _product(shape, weights, number, panel, min(panels, panel + HEAD_PANELS), own, a_stride, rows, inputs, out,
-                 shape.vocab_columns * 4, 0)  # fmt: skip
-    return _barrier(memory, threads, target)
+        _product(shape, weights, number, panel, end, own, a_stride, rows, inputs, out, shape.vocab_columns * 4, 0)
+        done += 1
+        task = _claim(memory, phase, tasks)
+    _finish(memory, phase, done, tasks)
 
 
 @kernel
 def _forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
-    target = memory.arrivals + threads
-    for row in range(thread, job.rows, threads):
+    start = (shape.layers + 1) * LAYER_PHASES  # phases of what comes before and after the layers
+    done = 0
+    row = _claim(memory, start, job.rows)
+    while row >= 0:
         _embed(shape, weights, word(job.ids, row), memory.x + row * shape.hidden_columns * 4)
-    target = _barrier(memory, threads, target)
+        done += 1
+        row = _claim(memory, start, job.rows)
+    _finish(memory, start, done, job.rows)
     if job.wide:
-        target = _wide(shape, weights, job, memory, thread, threads, target)
+        _wide(shape, weights, job, memory, thread, threads)
     else:
-        target = _tall(shape, weights, job, memory, thread, threads, target)
-    return _head(shape, weights, job, memory, thread, threads, target) - threads
+        _tall(shape, weights, job, memory, thread, threads)
+    _head(shape, weights, job, memory, thread, start + 1)
 
 
 class Kernels(NamedTuple):
@@ -596,9 +615,8 @@ def compile_kernels() -> Kernels:
 
     @njit(nogil=True, error_model="numpy", cache=True)
     def forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
-        if len(stamp) == 0:
-            return 0
-        return _forward(thread, threads, shape, weights, job, memory)
+        if len(stamp) > 0:
+            _forward(thread, threads, shape, weights, job, memory)
 
     return Kernels(forward, product, attend)
 

@@ -1,8 +1,8 @@
 """A team of threads that runs one compiled function together.
 
-The function is called as `function(thread, threads, *args)` by every member at once, the caller being thread 0; it
-holds no GIL and meets at barriers of its own. Between runs the others sleep, so no core spins while the engine does
-its Python work.
+The function is called as `function(thread, threads, *args)` by every member at once, the caller being thread 0. It
+holds no GIL and shares out its work itself, so that it is done when thread 0 returns, whatever became of the others.
+Between runs they sleep, so no core spins while the engine does its Python work.
 """
 
 import threading
@@ -25,10 +25,7 @@ class Team:
         self._end = weakref.finalize(self, _dismiss, self._queues)
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run to the end in all threads; returns what the function returned in thread 0.
-
-        The function's last act must be a barrier: nothing here waits for the others.
-        """
+        """Run in all threads; returns when thread 0 does, with what it returned."""
         for queue in self._queues:
             queue.put((function, args))
         return function(0, self.size, *args)
