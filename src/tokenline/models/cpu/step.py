@@ -10,8 +10,8 @@ the numbers are the same bits:
   next, with all that lies between in its own cache. Attention is split over tiles of queries and kv heads.
 
 A step is a fixed row of phases. Threads claim the tasks of a phase one by one from a counter in shared memory, and go
-on when all its tasks are done. They wait for work, never for each other: a thread that the operating system has put aside
-holds nobody up unless it sleeps in the middle of a task, and when it comes back it finds the phases closed.
+on when all its tasks are done. They wait for work, never for each other: a thread that the operating system has put
+aside holds nobody up unless it sleeps in the middle of a task, and when it comes back it finds the phases closed.
 Knows shapes, addresses and threads; nothing of files, requests or Python objects.
 """
 
