@@ -15,6 +15,7 @@ import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.eviction_log import EvictionLog
+from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.prefix_cache import PrefixCache
 from tokenline.engine.request import Namespace
 
@@ -59,7 +60,8 @@ def main() -> None:
     tracemalloc.start()
     pool = BlockPool(2 * HELD_TOKENS // BLOCK_SIZE, BLOCK_SIZE)
     log = EvictionLog(BLOCK_SIZE, time.monotonic)
-    cache = PrefixCache(pool, log.record)
+    keys = LineKeys(BLOCK_SIZE)
+    cache = PrefixCache(pool, lambda tail: log.record(keys.of(tail.namespace, tail.ids), tail.start))
     before = tracemalloc.get_traced_memory()[0]
     long_prompt = fresh(PROMPT_TOKENS)
     insert(pool, cache, long_prompt)
@@ -76,7 +78,7 @@ def main() -> None:
         (f"match of a {PROMPT_TOKENS:,}-token prompt, all held", 200, lambda _: cache.lookup(ANYONE, asked)),
         ("match of a 5,060-token turn of a chat", 500, lambda _: cache.lookup(ANYONE, turn)),
         ("match of a prompt that is not held", 500, lambda _: cache.lookup(ANYONE, asked[::-1])),
-        ("what is remembered of evictions of a 32k prompt", 50, lambda _: log.ask(ANYONE, asked, 0)),
+        ("what is remembered of evictions of a 32k prompt", 50, lambda _: log.ask(keys.of(ANYONE, asked), 0)),
         ("hold a new 5,000-token chat on the system prompt", 50, lambda n: insert(pool, cache, chat(n))),
         ("evict one block", 200, lambda _: cache.evict(1)),
         ("evict 100 blocks", 50, lambda _: cache.evict(100)),
