@@ -65,7 +65,7 @@ class Renderer:
 
     def apply_template(self, chat: ChatInput) -> str:
         """The rendered chat as text. Raises RenderError."""
-        return self.chats.render(chat).text
+        return text_for_utf8(self.chats.render(chat).text)
 
     def chat(self, chat: ChatInput, trace: bool = False, *, namespace: Hashable = None) -> Line:
         """The line of a chat. Raises RenderError.

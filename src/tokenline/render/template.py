@@ -12,7 +12,9 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
+import jinja2.defaults
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.utils
@@ -146,6 +148,33 @@ class ChatTemplate:
                     )
         return frozenset(found)
 
+    def variables(self) -> frozenset[str]:
+        """The names that a request may set for the template: it reads them and does not set them first."""
+        inside = {name.name for macro in self._tree.find_all(jinja2.nodes.Macro) for name in macro.args}
+        return frozenset(jinja2.meta.find_undeclared_variables(self._tree)) - _GIVEN - inside
+
+    def switches(self) -> frozenset[str]:
+        """Those of `variables` that decide something: they stand in a condition."""
+        tests = [condition.test for condition in self._tree.find_all((jinja2.nodes.If, jinja2.nodes.CondExpr))]
+        tests += list(self._tree.find_all((jinja2.nodes.And, jinja2.nodes.Or, jinja2.nodes.Not, jinja2.nodes.Filter)))
+        names = {
+            name.name
+            for test in tests
+            for name in ([test] if isinstance(test, jinja2.nodes.Name) else test.find_all(jinja2.nodes.Name))
+        }
+        return self.variables() & names
+
+    def date_unit(self) -> str | None:
+        """How often a text with the template's date changes: the finest unit of its calls of `strftime_now`; None if
+        it has no date. "unknown" where the format is not written in the call.
+        """
+        units = []
+        for call in self._tree.find_all(jinja2.nodes.Call):
+            if isinstance(call.node, jinja2.nodes.Name) and call.node.name == "strftime_now":
+                format = call.args[0] if call.args else None
+                units.append(_finest_unit(format.value) if isinstance(format, jinja2.nodes.Const) else "unknown")
+        return min(units, key=_UNITS.index, default=None)
+
     def mentions(self, word: str) -> bool:
         """Whether the word stands in the template's code or text, whole."""
         return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.source) is not None
@@ -162,6 +191,28 @@ class ChatTemplate:
             if self._traced is None:
                 self._traced = TracedEnvironment(self._clock).from_string(self.source)
         return _run(self._traced, variables, concat)
+
+
+# strftime's directives by what they tell, finest first
+_DIRECTIVES = {
+    "second": "STsfcXr+",
+    "minute": "MR",
+    "hour": "HIpkl",
+    "day": "deajuwDFxAUWVv",
+    "month": "mbBh",
+    "year": "yYGCg",
+}
+_UNITS = ["unknown", *_DIRECTIVES]
+_GIVEN = frozenset(
+    {"messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception", "namespace", "dict"}
+    | {f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")}
+    | set(jinja2.defaults.DEFAULT_NAMESPACE)
+)
+
+
+def _finest_unit(format: Any) -> str:
+    directives = set(re.findall(r"%[-_0^#EO]*([a-zA-Z+])", str(format)))
+    return next((unit for unit, letters in _DIRECTIVES.items() if directives & set(letters)), "unknown")
 
 
 def _is_role(node: jinja2.nodes.Node) -> bool:

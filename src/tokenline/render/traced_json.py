@@ -40,7 +40,8 @@ class TracedFloat(float):
     _runs: Runs
 
     def __str__(self) -> str:
-        return trace(float.__repr__(self), self._runs)
+        text, written = float.__repr__(self), json.dumps(float(self))  # which differ for Infinity
+        return trace(text, self._runs if text == written else standing_for(trace(written, self._runs), len(text)))
 
     __repr__ = float.__repr__
 
