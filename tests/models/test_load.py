@@ -13,6 +13,8 @@ from tests.models.drive import Driver, random_ids
 from tests.tiny import make_tiny
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models import load
+from tokenline.models.cpu.model import CPUModel
+from tokenline.models.decoder import TorchDecoder
 from tokenline.models.errors import ModelError
 from tokenline.models.load import load_model, pick_device, pick_dtype, read_config, weight_bytes
 
@@ -27,8 +29,9 @@ def test_accounts_for_its_memory(folder: Path, dtype: str) -> None:
     model = load_model(folder, device="cpu", dtype=dtype)
     values = 600 * 64 * 2 + 3 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 96)
     size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
-    assert values * size <= model.weight_bytes <= values * size * 1.2
-    assert model.weight_bytes <= weight_bytes(model.config, dtype) * 1.02
+    # The CPU kernels' panels are padded, which shows in a model as small as this.
+    padding = 1.25 if dtype == "int8" else 1.02
+    assert values * size <= model.weight_bytes <= weight_bytes(model.config, dtype) * padding
     assert model.kv_bytes_per_token() == 2 * 3 * 32 * (4 if dtype == "float32" else 2)
     pool = model.new_kv_pool(10, 16)
     assert (pool.num_blocks, pool.block_size) == (10, 16)
@@ -46,13 +49,19 @@ def test_fewer_bits_stay_near(family: str, dtype: str, tmp_path: Path) -> None:
     assert relative > 1e-4, "it must have been quantised"
 
 
+def test_auto_on_a_cpu_is_the_compiled_kernels(folder: Path, tmp_path: Path) -> None:
+    assert isinstance(load_model(folder, device="cpu"), CPUModel)
+    assert isinstance(load_model(folder, device="cpu", dtype="bfloat16"), TorchDecoder)
+    odd = make_tiny("llama", tmp_path / "odd", hidden_size=40, num_attention_heads=5, num_key_value_heads=5)
+    assert isinstance(load_model(odd, device="cpu"), TorchDecoder), "a shape that the kernels do not know"
+
+
 def test_auto_is_bfloat16_where_the_cpu_is_fast_at_it(folder: Path) -> None:
     flags = Path("/proc/cpuinfo")
     if not flags.exists():
         pytest.skip("no /proc/cpuinfo to compare with")
     able = {"avx512_bf16", "amx_bf16"} & set(flags.read_text().split())
     assert pick_dtype("auto", torch.device("cpu")) == ("bfloat16" if able else "float32")
-    assert load_model(folder, device="cpu").kv_bytes_per_token() == 2 * 3 * 32 * (2 if able else 4)
 
 
 def test_device_that_is_not_there(folder: Path) -> None:
@@ -126,6 +135,8 @@ def test_quantised_gguf_computes(quant: str, tmp_path: Path) -> None:
 _PEAK = """
 import resource, sys, torch
 from pathlib import Path
+from tokenline.models.cpu.model import CPUModel
+from tokenline.models.decoder import TorchDecoder
 from tokenline.models.load import load_model
 torch.set_num_threads(1)
 torch.ones(100, 100) @ torch.ones(100, 100)

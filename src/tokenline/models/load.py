@@ -6,6 +6,7 @@ import torch
 
 from tokenline.models.base import Model
 from tokenline.models.config import ModelConfig, config_from_gguf, config_from_hf
+from tokenline.models.cpu.model import CPUModel, why_not
 from tokenline.models.decoder import TorchDecoder
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import GGUFFile
@@ -27,12 +28,17 @@ def read_config(path: Path) -> ModelConfig:
 def load_model(path: Path, *, device: str = "auto", dtype: str = "auto", progress: Progress | None = None) -> Model:
     """Load the model at `path`. What can be wrong with it is a ModelError, nearly always before weights are read.
 
-    `progress` is called with the bytes of the file(s) read so far and their total.
+    On a CPU, "auto" and "int8" mean the compiled kernels of `models.cpu`, where they can run a model of this shape;
+    everything else is the PyTorch decoder. `progress` is called with the bytes of the file(s) read so far and their
+    total.
     """
     _check_path(path)
     target = pick_device(device)
     chosen = pick_dtype(dtype, target)
     weights = open_weights(path, progress)
+    if target.type == "cpu" and dtype in ("auto", "int8") and why_not(weights.config) is None:
+        _check_memory(weights.config, path, "int8", target)
+        return CPUModel(weights)
     _check_memory(weights.config, path, chosen, target)
     compute = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(chosen) or _fast_dtype(target)
     try:
@@ -71,14 +77,14 @@ def _fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def weight_bytes(config: ModelConfig, dtype: str) -> int:
-    """What the weights will occupy once loaded: matrices in `dtype`, int8 with a scale a row, vectors as float32."""
-    size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
+    """What the weights will occupy once loaded, at most: int8 with a 16-bit scale for 32 values, vectors as float32."""
+    size = {"float32": 4, "bfloat16": 2, "int8": 17 / 16}[dtype]
     total = 0
     for shape in expected_tensors(config).values():
         values = 1
         for dimension in shape:
             values *= dimension
-        total += values * size + (6 * shape[0] if dtype == "int8" else 0) if len(shape) > 1 else values * 4
+        total += int(values * size) if len(shape) > 1 else values * 4
     return total
 
 
