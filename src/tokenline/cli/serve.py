@@ -12,12 +12,15 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tokenline.cli.console import CommandError, progress_bars, stderr, stdout
 from tokenline.cli.pull import MODEL_HELP
+
+if TYPE_CHECKING:
+    from tokenline.engine.engine import Engine
 
 IMPORTING = "starting PyTorch"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -60,6 +63,17 @@ def serve(
             help="Memory for the KV cache, e.g. 4GiB, 512M; without it a share of what is free.",
         ),
     ] = None,
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="A local directory where prefixes that leave the KV cache are kept, also from one start to the next.",
+        ),
+    ] = None,
+    cache_dir_size: Annotated[
+        int | None,
+        typer.Option(parser=parse_size, metavar="SIZE", help="What lies in --cache-dir at most; without it 10GiB."),
+    ] = None,
     max_num_seqs: Annotated[int, typer.Option(min=1, help="Answers that are computed at the same time.")] = 64,
     served_model_name: Annotated[
         list[str] | None,
@@ -96,6 +110,7 @@ def serve(
     template = read_template(chat_template)
     names = _checked_names(served_model_name or [])
     _check_parsers(tool_call_parser, reasoning_parser)
+    _check_cache_dir(cache_dir, cache_dir_size)
 
     with progress_bars() as progress:
         from tokenline.models.fetch import resolve_model
@@ -103,7 +118,8 @@ def serve(
         path = resolve_model(model, progress=progress)
         progress(IMPORTING, 0, None)
         from tokenline.engine.engine import Engine
-        from tokenline.engine.settings import EngineSettings
+        from tokenline.engine.settings import CACHE_DIR_BYTES, EngineSettings
+        from tokenline.models.fingerprint import weights_fingerprint
         from tokenline.models.load import load_model, pick_dtype, read_config
         from tokenline.render.renderer import Renderer
         from tokenline.server.app import create_app
@@ -120,6 +136,13 @@ def serve(
         loaded = load_model(
             path, device=device, dtype=dtype, progress=lambda done, total: progress(loading, done, total)
         )
+        fingerprint = ""
+        if cache_dir is not None:
+            hashing = f"hashing {path.name}"
+            weights = weights_fingerprint(
+                path, cache_dir / "weights.json", lambda done, total: progress(hashing, done, total)
+            )
+            fingerprint = f"{weights} {dtype}"
     engine = Engine(
         loaded,
         EngineSettings(
@@ -127,6 +150,9 @@ def serve(
             kv_cache_memory=kv_cache_memory,
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max(EngineSettings().max_batch_tokens, 2 * max_num_seqs),  # room for prefill beside them
+            cache_dir=cache_dir,
+            cache_dir_size=cache_dir_size or CACHE_DIR_BYTES,
+            model_fingerprint=fingerprint,
         ),
     )
     names = names or (name_of(model, path),)
@@ -144,6 +170,7 @@ def serve(
         "model": f"{names[0]}  ({loaded.config.family}, {loaded.config.num_layers} layers, {path})",
         "device": f"{loaded.device.type}, weights as {pick_dtype(dtype, loaded.device)}",
         "KV cache": f"{engine.limits.pool_tokens:,} tokens, at most {engine.limits.max_model_len:,} a conversation",
+        **_disk_fact(cache_dir, engine),
         "parsers": f"tool calls {parsers.tool_parser or 'none'}, reasoning {parsers.reasoning_parser or 'none'}",
     }
 
@@ -159,6 +186,23 @@ def serve(
         run(app, listener=listener, on_ready=on_ready)
     except ServerError as error:
         raise CommandError(str(error)) from error
+
+
+def _check_cache_dir(folder: Path | None, size: int | None) -> None:
+    """Before a model is loaded for it."""
+    if folder is None:
+        if size is not None:
+            raise CommandError("--cache-dir-size: there is no --cache-dir")
+        return
+    if folder.exists() and not folder.is_dir():
+        raise CommandError(f"--cache-dir {folder}: not a directory")
+
+
+def _disk_fact(folder: Path | None, engine: "Engine") -> dict[str, str]:
+    disk = engine.stats().disk
+    if disk is None:
+        return {}
+    return {"disk cache": f"{disk.bytes / 2**20:,.0f} of {disk.max_bytes / 2**20:,.0f} MiB in {folder}"}
 
 
 def read_template(file: Path | None) -> str | None:
