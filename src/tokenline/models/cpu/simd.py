@@ -205,11 +205,32 @@ def build_dot_u8s8(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     unsigned, signed = builder.bitcast(unsigned, V64B), builder.bitcast(signed, V64B)
     if "avx512vnni" in features:
         return call(builder, "llvm.x86.avx512.vpdpbusd.512", V16I, total, unsigned, signed)
+    if "avx2" in features:
+        halves = [_dot_u8s8_avx2(builder, *(_half(builder, x, n) for x in (unsigned, signed))) for n in (0, 1)]
+        return builder.add(total, builder.shuffle_vector(*halves, ir.Constant(V16I, list(range(16)))))
     products = builder.mul(builder.zext(unsigned, V64W), builder.sext(signed, V64W))  # at most 255 * 128: fits 16 bits
     for start in range(4):
         lanes = ir.Constant(V16I, [start + 4 * lane for lane in range(16)])
         total = builder.add(total, builder.sext(builder.shuffle_vector(products, products, lanes), V16I))
     return total
+
+
+def _half(builder: Any, value: Any, number: int) -> Any:
+    """32 of 64 bytes."""
+    lanes = ir.Constant(ir.VectorType(I32, 32), [32 * number + k for k in range(32)])
+    return builder.shuffle_vector(value, value, lanes)
+
+
+def _dot_u8s8_avx2(builder: Any, unsigned: Any, signed: Any) -> Any:
+    """8 sums of 4 products. `pmaddubsw` saturates at 16 bits, so the top bit of the unsigned bytes goes by itself."""
+    bytes32, words16, lanes8 = ir.VectorType(I8, 32), ir.VectorType(I16, 16), ir.VectorType(I32, 8)
+    ones = ir.Constant(words16, [1] * 16)
+    sums = []
+    for mask in (0x7F, 0x80):
+        part = builder.and_(unsigned, ir.Constant(bytes32, [mask] * 32))
+        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", words16, part, signed)
+        sums.append(call(builder, "llvm.x86.avx2.pmadd.wd", lanes8, pairs, ones))
+    return builder.add(*sums)
 
 
 def build_dot_bf16(builder: Any, total: Any, x: Any, y: Any) -> Any:
