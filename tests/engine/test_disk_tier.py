@@ -232,6 +232,19 @@ def test_reset_forgets_the_disk_too(tmp_path, cores):
     assert len(blocks_in(tmp_path)) == 8, "what comes later is kept again"
 
 
+def test_reset_forgets_what_is_on_its_way_to_the_disk(tmp_path, cores, monkeypatch):
+    core = cores(tmp_path)
+    go = threading.Event()
+    write = tier(core).store.write
+    monkeypatch.setattr(tier(core).store, "write", lambda *args: go.wait(10) and write(*args))
+    ask(core, PROMPT, retention="24h")
+    core.reset_prefix_cache()
+    go.set()
+    settle(core)
+    assert blocks_in(tmp_path) == []
+    assert cached(ask(core, PROMPT)) == (0, 0)
+
+
 # ---- what can go wrong
 
 

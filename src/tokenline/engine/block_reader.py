@@ -83,12 +83,19 @@ class BlockReader:
     def _run(self) -> None:
         probe_bytes = min(PROBE_BYTES, self._store.max_bytes // 16)
         self._rule.read_bytes_per_s = measure_read_speed(self._store.folder, probe_bytes)
-        while (restore := self._wanted.get()) is not None and not self._stopped:
-            try:
-                self._read(restore)
-            except Exception:  # nothing in here is worth more than a miss
-                log.exception("the disk cache failed to read a line")
-            self._deliver(Arrival(restore))
+        while not self._stopped and self._serve_next():
+            pass
+
+    def _serve_next(self) -> bool:
+        restore = self._wanted.get()
+        if restore is None:
+            return False
+        try:
+            self._read(restore)
+        except Exception:  # nothing in here is worth more than a miss
+            log.exception("the disk cache failed to read a line")
+        self._deliver(Arrival(restore))
+        return True
 
     def _read(self, restore: Restore) -> None:
         size, now_ns = self._block_size, time.time_ns()
