@@ -200,7 +200,7 @@ def forms(original: str) -> set[str]:
             value = json.loads(quoted)
         except ValueError:
             continue
-        found |= {value} if isinstance(value, str) else {json.dumps(value), repr(value)}
+        found |= {value} if isinstance(value, str) else {json.dumps(value), repr(value)}  # Infinity is inf in Python
     for text in list(found):
         found |= {repr(text)[1:-1], "\\" + text}
         found |= {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}

@@ -109,7 +109,7 @@ def test_a_request_cannot_write_control_tokens(vocabulary: str, template: str) -
     subject = renderer(vocabulary, template)
     ids = control_ids(subject)
 
-    @settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(attacks())
     def attack(chat: ChatInput) -> None:
         try:

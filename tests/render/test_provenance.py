@@ -95,7 +95,7 @@ def assert_true(text: str, sources: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data(), text=short, trace_arguments=st.booleans())
 def test_method_gives_what_str_gives_and_tells_the_truth(
     name: str, data: st.DataObject, text: str, trace_arguments: bool
@@ -135,7 +135,7 @@ def test_json_is_written_as_the_library_writes_it(value: Any, indent: int | None
     chats.assert_spans_true(value, found, spans_of(found))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(value=chats.values, ascii=st.booleans(), separators=st.sampled_from(((",", ":"), (" , ", " :\n"))))
 def test_json_in_a_text_keeps_its_place_in_that_text(value: Any, ascii: bool, separators: tuple[str, str]) -> None:
     text = json.dumps(value, ensure_ascii=ascii, separators=separators)
@@ -186,7 +186,7 @@ EXPRESSIONS = (
 
 
 @pytest.mark.parametrize("source", EXPRESSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     a=short,
     b=short,

@@ -44,7 +44,7 @@ class NoContent(StrEnum):
 class TemplateNeeds:
     """How one template wants its messages."""
 
-    roles: frozenset[str]  # roles that it shows
+    roles: frozenset[str]  # roles that it takes
     developer: bool  # it has a branch for the role "developer"; otherwise that is given as "system"
     parts: frozenset[str]  # roles whose content may be a list of parts, or "calls": an assistant's beside tool calls
     calls: CallStyle
@@ -138,14 +138,10 @@ class _Probe:
         return [self.USER, message, self.USER] if role == "assistant" else [message, self.USER]
 
     def roles(self, arguments_text: bool, no_content: NoContent) -> frozenset[str]:
-        """All roles that may be given, but for those whose messages the template silently leaves out."""
-        silent = set()
-        for role in _ROLES:
-            output = self.attempt(self.chat_with(role, self.VALUE, arguments_text, no_content))
-            if output is not None and self.VALUE not in output.replace(self.TEXT, ""):
-                silent.add(role)
-        silent -= {"developer"}  # given as "system" where it has no branch
-        return frozenset((frozenset(_ROLES) | self.template.roles()) - silent)
+        """All roles that may be given: but for "tool" where the template silently leaves a tool's results out."""
+        output = self.attempt(self.chat_with("tool", "probe outcome", arguments_text, no_content))
+        silent = {"tool"} if output is not None and "probe outcome" not in output else set()
+        return (frozenset(_ROLES) | self.template.roles()) - silent
 
     def reads_parts(self, role: str, arguments_text: bool, no_content: NoContent) -> bool:
         parts = [{"type": "text", "text": "first probe"}, {"type": "text", "text": "second probe"}]
@@ -178,7 +174,7 @@ def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str) or role not in needs.roles:
         known = ", ".join(name for name in _ROLES if name in needs.roles)
-        reason = f"{place}.role is {json.dumps(role, default=str)}; this model's chat template shows: {known}"
+        reason = f"{place}.role is {json.dumps(role, default=str)}; this model's chat template takes: {known}"
         raise RenderError(reason, f"{place}.role")
     result = with_members(message, {key: value for key, value in message.items() if value is not None})
     if role == "developer" and not needs.developer:

@@ -21,6 +21,7 @@ from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.render.provenance import spans_of
+from tokenline.render.stability import Stability, check_stability
 from tokenline.render.template import ChatTemplate, Clock
 from tokenline.render.tokenizer import Tokenizer, text_for_utf8
 
@@ -91,6 +92,13 @@ class Renderer:
         text = text_for_utf8(text)
         ids, offsets = self._encoder.encode(text, traced, namespace)
         return Line(ids, text, offsets, spans)
+
+    def stability(self, *, explain: bool = True) -> Stability:
+        """Whether the template keeps lines whole from turn to turn (see `stability`). Raises RenderError without one.
+
+        For a line in the log at start: `renderer.stability(explain=False).summary()`.
+        """
+        return check_stability(self.chats, explain=explain)
 
     def remember(self, line: Line, generated: Sequence[int], *, namespace: Hashable = None) -> None:
         """Show what was generated behind a line of `chat`: when a client sends that text back as history, its line

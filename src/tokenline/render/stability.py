@@ -108,12 +108,14 @@ class Stability:
     def summary(self) -> str:
         """One line for a log."""
         parts = [f"injects the date ({self.date_unit})"] if self.date_unit else []
-        broken = [check for check in self.checks if check.broken]
-        parts += [f"{check.conversation}: {check.broken.said}" for check in broken if check.broken]
-        played = sum(check.refused is None for check in self.checks)
+        by_cause: dict[Cause, list[str]] = {}
+        for check in self.checks:
+            if check.broken is not None:
+                by_cause.setdefault(check.broken.cause, []).append(check.conversation)
+        parts += [f"{_SAID[cause]} ({', '.join(names)})" for cause, names in by_cause.items()]
         if not parts:
-            return f"chat template keeps every line whole from turn to turn ({played} conversations tried)"
-        return f"chat template breaks lines in {len(broken)} of {played} conversations tried: " + "; ".join(parts)
+            return "chat template: every line stays whole from turn to turn"
+        return "chat template breaks lines: " + "; ".join(parts)
 
 
 _TOOL = {
@@ -175,25 +177,25 @@ def _conversations(renderer: ChatRenderer) -> Iterator[Conversation]:
         yield Conversation("thinking off", bare, (), dict.fromkeys(on, False))
 
 
-def check_stability(renderer: ChatRenderer, *, fixes: bool = True) -> Stability:
+def check_stability(renderer: ChatRenderer, *, explain: bool = True) -> Stability:
     """Play every kind of conversation through the renderer's template. Raises RenderError where it has none.
 
-    `fixes`: try template variables where a line breaks, which takes longer.
+    `explain`: where a line breaks, find the template's condition and try template variables, which takes longer.
     """
     template = renderer.template()
-    checks = [_check(renderer, conversation, fixes) for conversation in _conversations(renderer)]
+    checks = [_check(renderer, conversation, explain) for conversation in _conversations(renderer)]
     if renderer.needs(tools=True).calls is CallStyle.TEMPLATE:
         checks.append(_check_arguments(renderer))
     unit = template.date_unit()
-    return Stability(tuple(checks), unit, _date_fix(renderer) if unit and fixes else None)
+    return Stability(tuple(checks), unit, _date_fix(renderer) if unit and explain else None)
 
 
-def _check(renderer: ChatRenderer, conversation: Conversation, fixes: bool) -> Check:
+def _check(renderer: ChatRenderer, conversation: Conversation, explain: bool) -> Check:
     try:
-        broken = _first_break(renderer, conversation)
+        broken = _first_break(renderer, conversation, explain)
     except RenderError as error:
         return Check(conversation.name, refused=error.message)
-    if fixes and broken is not None and broken.cause is not Cause.REASONING_NOT_SENT:
+    if explain and broken is not None and broken.cause is not Cause.REASONING_NOT_SENT:
         broken = replace(broken, fix=_fix(renderer, conversation))
     return Check(conversation.name, broken)
 
@@ -233,10 +235,10 @@ def _whole(renderer: ChatRenderer, prompt: ChatInput, answered: ChatInput, later
     return whole.startswith(before) and after.startswith(whole.rstrip())
 
 
-def _first_break(renderer: ChatRenderer, conversation: Conversation) -> Break | None:
+def _first_break(renderer: ChatRenderer, conversation: Conversation, explain: bool) -> Break | None:
     for turn, *chats in _turns(conversation):
         if not _whole(renderer, *chats):
-            broken = _compare(renderer, turn, *chats)
+            broken = _compare(renderer, turn, *chats, explain=explain)
             if broken is not None:
                 return broken
     return None
@@ -265,7 +267,7 @@ def _input(conversation: Conversation, messages: Sequence[Any], generate: bool) 
 
 
 def _compare(
-    renderer: ChatRenderer, turn: int, prompt: ChatInput, answered: ChatInput, later: ChatInput
+    renderer: ChatRenderer, turn: int, prompt: ChatInput, answered: ChatInput, later: ChatInput, *, explain: bool
 ) -> Break | None:
     """Where `later` stops to begin with `prompt` and with `answered`, up to the end of what the answer says."""
     before, whole, after = (renderer.render(chat, traced=True, now=_NOON).text for chat in (prompt, answered, later))
@@ -280,7 +282,7 @@ def _compare(
         one, first = whole, answered
     place = _Place(turn, at, spans_of(one), spans_of(after), opening if at < len(before) else None)
     template = renderer.template(tools=bool(prompt.tools))
-    line = parting_line(template, _variables(renderer, first), _variables(renderer, later))
+    line = parting_line(template, *(_variables(renderer, chat) for chat in (first, later))) if explain else None
     return Break(
         turn=turn,
         cause=_cause(place, str.__str__(one), str.__str__(after), later),

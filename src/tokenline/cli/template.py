@@ -1,0 +1,126 @@
+"""`tokenline template check`: whether a chat template keeps lines whole from turn to turn, and what breaks them.
+
+Shows what `render.stability` found; knows nothing of templates itself.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenline.cli.console import CommandError, printable, progress_bars, stdout
+from tokenline.cli.pull import MODEL_HELP
+
+if TYPE_CHECKING:
+    from tokenline.render.chat_renderer import ChatRenderer
+    from tokenline.render.stability import Check, Stability
+
+BROKEN = 1  # exit code: a line breaks somewhere
+
+# A template file alone does not say what these tokens are; any text shows where they go.
+PLACEHOLDERS = {"bos_token": "<bos>", "eos_token": "<eos>"}
+
+app = typer.Typer(help="Examine chat templates.", no_args_is_help=True)
+
+
+@app.callback()
+def template() -> None:
+    """Examine chat templates."""
+
+
+@app.command()
+def check(
+    target: Annotated[
+        str | None, typer.Argument(metavar="[MODEL|FILE]", help=f"{MODEL_HELP} Or a Jinja file.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
+) -> None:
+    """Play small conversations through a template: does each turn's line begin with the last one's?
+
+    Exit code 0: every line stays whole; 1: one breaks.
+    """
+    from tokenline.render.stability import check_stability
+
+    found = check_stability(_chats(target))
+    if as_json:
+        print(json.dumps(as_dict(found), ensure_ascii=False, indent=2))
+    else:
+        _print(found)
+    raise typer.Exit(0 if found.stable else BROKEN)
+
+
+def _chats(target: str | None) -> "ChatRenderer":
+    from tokenline.render.chat_renderer import ChatRenderer
+    from tokenline.render.errors import RenderError
+
+    if target is not None and target.endswith((".jinja", ".j2", ".jinja2")):
+        try:
+            source = Path(target).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{target}: cannot be read: {error}") from error
+        try:
+            return ChatRenderer({"default": source}, PLACEHOLDERS)
+        except RenderError as error:
+            raise CommandError(f"{target}: {error.message}") from error
+    with progress_bars() as progress:
+        from tokenline.models.fetch import resolve_model
+        from tokenline.render.renderer import Renderer
+
+        path = resolve_model(target, progress=progress)
+    return Renderer.from_model(path).chats
+
+
+def as_dict(found: "Stability") -> dict[str, Any]:
+    """The findings as JSON values."""
+    return {
+        "stable": found.stable,
+        "date": None if found.date_unit is None else {"changes_every": found.date_unit, "fix": found.date_fix},
+        "conversations": [_check_dict(check) for check in found.checks],
+    }
+
+
+def _check_dict(check: "Check") -> dict[str, Any]:
+    result: dict[str, Any] = {"conversation": check.conversation, "stable": check.stable, "refused": check.refused}
+    if (broken := check.broken) is not None:
+        result["break"] = {
+            "turn": broken.turn,
+            "cause": broken.cause.value,
+            "kept": broken.kept,
+            "before": broken.before,
+            "after": broken.after,
+            "template_line": broken.line,
+            "template_source": broken.source,
+            "fix": broken.fix,
+        }
+    return result
+
+
+def _print(found: "Stability") -> None:
+    console = stdout()
+    for check in found.checks:
+        if check.refused is not None:
+            console.print(f"–  {check.conversation}: not taken ({printable(check.refused)})", style="dim")
+        elif check.broken is None:
+            console.print(f"ok {check.conversation}", style="green")
+        else:
+            broken = check.broken
+            console.print(f"✗  {check.conversation}: {broken.said} ({broken.cause})", style="red")
+            console.print(f"     both lines    …{_shown(broken.kept)}")
+            console.print(f"     then          {_shown(broken.before)}")
+            console.print(f"     next turn     {_shown(broken.after)}")
+            if broken.line is not None:
+                console.print(f"     template line {broken.line}: {printable(broken.source or '')}")
+            if broken.fix is not None:
+                console.print(f"     keeps whole:  chat_template_kwargs {json.dumps(broken.fix)}", style="cyan")
+    if found.date_unit is not None:
+        console.print(f"✗  injects the date: the line changes every {found.date_unit}", style="red")
+        if found.date_fix is not None:
+            console.print(f"     keeps still:  chat_template_kwargs {json.dumps(found.date_fix)}", style="cyan")
+    verdict = "every line stays whole from turn to turn" if found.stable else found.summary()
+    console.print(printable(verdict), style="bold")
+
+
+def _shown(text: str) -> str:
+    """A piece of a line, on one line."""
+    return json.dumps(printable(text), ensure_ascii=False)

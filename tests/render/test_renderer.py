@@ -1,0 +1,258 @@
+"""Layer 2 as its callers see it: lines of chats, prompts and ids; answers that come back keep their ids."""
+
+import json
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.render import chats
+from tests.sources import llama_cpp_source
+from tests.tiny import write_tokenizer
+from tokenline.models.errors import ModelError
+from tokenline.render.chat_input import ChatInput
+from tokenline.render.errors import RenderError
+from tokenline.render.line import Origin
+from tokenline.render.memory import IdMemory
+from tokenline.render.renderer import Renderer
+from tokenline.render.tokenizer import Tokenizer
+
+MODELS = llama_cpp_source()
+
+
+@cache
+def tokenizer(vocabulary: str) -> Tokenizer:
+    return Tokenizer.from_model(MODELS / f"ggml-vocab-{vocabulary}.gguf")
+
+
+def renderer(vocabulary: str, template: str) -> Renderer:
+    return Renderer(tokenizer(vocabulary), {"default": (MODELS / "templates" / f"{template}.jinja").read_text("utf-8")})
+
+
+def user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+def test_the_walk_of_the_readme(smollm2_renderer: Renderer) -> None:
+    system = {"role": "system", "content": "你是助手"}
+    first = smollm2_renderer.chat(ChatInput([system, user("今天星期几")]), trace=True)
+    assert (
+        first.text
+        == "<|im_start|>system\n你是助手<|im_end|>\n<|im_start|>user\n今天星期几<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert first.ids.dtype == first.offsets.dtype == np.int32
+    assert smollm2_renderer.tokenizer.decode(first.ids.tolist()) == first.text
+    assert {span.pointer for span in first.spans if span.origin is Origin.REQUEST} == {
+        "/messages/0/role",
+        "/messages/0/content",
+        "/messages/1/role",
+        "/messages/1/content",
+    }
+    second = smollm2_renderer.chat(ChatInput([system, user("明天呢")]))
+    shared = first.common_prefix(second)
+    assert smollm2_renderer.tokenizer.decode(first.ids[:shared].tolist()).startswith(
+        "<|im_start|>system\n你是助手<|im_end|>"
+    )
+    timed = smollm2_renderer.chat(ChatInput([{"role": "system", "content": "12:07 你是助手"}, user("今天星期几")]))
+    assert first.common_prefix(timed) == 3
+    assert smollm2_renderer.end_ids == {0, 2}
+
+
+def test_begin_token_comes_once_and_first() -> None:  # case st-09
+    subject = renderer("llama-bpe", "meta-llama-Llama-3.1-8B-Instruct")
+    bos = subject.tokenizer.special_tokens["<|begin_of_text|>"]
+    ids = subject.chat(ChatInput([user("test")])).ids.tolist()
+    assert ids[0] == bos
+    assert ids.count(bos) == 1
+    for prompt in ("test", "<|begin_of_text|>test"):
+        ids = subject.text(prompt).ids.tolist()
+        assert ids[0] == bos
+        assert ids.count(bos) == 1
+
+
+def test_raw_prompts(smollm2_renderer: Renderer) -> None:
+    line = smollm2_renderer.text("a <|im_end|> b")
+    assert 2 in line.ids.tolist()
+    assert line.text == "a <|im_end|> b"
+    assert smollm2_renderer.text("").ids.tolist() == []
+    spm = Renderer(tokenizer("llama-spm"), {})
+    line = spm.text("Hello")
+    assert line.ids.tolist() == [1, 15043]
+    assert line.offsets.tolist() == [[0, 0], [0, 5]]
+    assert smollm2_renderer.text("x\ud800").text == "x\ufffd"
+
+
+def test_prompts_given_as_ids(smollm2_renderer: Renderer) -> None:
+    line = smollm2_renderer.text("你好 world")
+    same = smollm2_renderer.ids(line.ids.tolist())
+    assert same.text == line.text
+    assert same.offsets.tolist() == line.offsets.tolist()
+    for bad in (-1, smollm2_renderer.tokenizer.vocab_size, True, "1", 1.0):
+        with pytest.raises(RenderError) as caught:
+            smollm2_renderer.ids([1, bad])  # type: ignore[list-item]
+        assert caught.value.param == "prompt[1]"
+
+
+def test_a_model_without_a_template(tmp_path: Path) -> None:
+    assert Renderer(tokenizer("qwen2"), {}).apply_template(ChatInput([user("Hi")])) == (
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    bare = Renderer(tokenizer("gpt-2"))
+    assert not bare.has_template
+    with pytest.raises(RenderError, match="no chat template"):
+        bare.chat(ChatInput([user("Hi")]))
+    assert bare.text("Hi").ids.tolist()
+
+
+def test_named_templates() -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+    subject = Renderer(tokenizer("qwen2"), {"default": "plain", "tool_use": "with tools"})
+    assert subject.apply_template(ChatInput([user("Hi")])) == "plain"
+    assert subject.apply_template(ChatInput([user("Hi")], [tool])) == "with tools"
+    with pytest.raises(RenderError, match="several chat templates"):
+        Renderer(tokenizer("qwen2"), {"rag": "x"}).chat(ChatInput([user("Hi")]))
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "top_k": 20}))
+    subject = Renderer.from_model(tmp_path)
+    assert subject.default_sampling == {"temperature": 0.6, "top_k": 20}
+    assert {subject.tokenizer.special_tokens[token] for token in ("<|im_end|>", "<|endoftext|>")} <= subject.end_ids
+    assert subject.chat(ChatInput([user("Hi")])).text.endswith("<|im_start|>assistant\n")
+    own = Renderer.from_model(tmp_path, chat_template="{{ messages[0].content }}!")
+    assert own.chat(ChatInput([user("Hi")])).text == "Hi!"
+    with pytest.raises(ModelError, match="error in line 1"):
+        Renderer.from_model(tmp_path, chat_template="{% if %}")
+
+
+def test_all_renderings_of_a_request_agree_on_the_time() -> None:
+    """The traced rendering that a `<` asks for must not differ from the plain one because a second has passed."""
+    times = iter(datetime(2026, 1, 1) + timedelta(seconds=n) for n in range(1000))
+    template = "{{ strftime_now('%H:%M:%S') }}<|im_start|>{{ messages[0].content }}<|im_end|>"
+    subject = Renderer(tokenizer("qwen2"), {"default": template}, clock=lambda: next(times))
+    line = subject.chat(ChatInput([user("a < b")]), trace=True)
+    special = subject.tokenizer.special_tokens
+    assert [id for id in line.ids.tolist() if id in special.values()] == [
+        special["<|im_start|>"],
+        special["<|im_end|>"],
+    ]
+    assert not any(span.origin is Origin.UNKNOWN for span in line.spans)
+
+
+# --- what is remembered ----------------------------------------------------------------------------------------------
+
+
+def other_ids(subject: Renderer, text: str) -> list[int]:
+    """Ids that spell a text in another way than the tokenizer would: character by character."""
+    return [id for character in text for id in subject.tokenizer.encode(character)]
+
+
+def test_an_answer_that_comes_back_keeps_its_ids(smollm2_renderer: Renderer) -> None:
+    smollm2_renderer._encoder.memory = IdMemory()
+    chat = [user("Name a city")]
+    prompt = smollm2_renderer.chat(ChatInput(chat))
+    answer = "Brussels, of course"
+    generated = [*other_ids(smollm2_renderer, answer), 2]
+    assert generated[:-1] != smollm2_renderer.tokenizer.encode(answer)
+    smollm2_renderer.remember(prompt, generated)
+    later = smollm2_renderer.chat(ChatInput([*chat, assistant(answer), user("Another")]))
+    assert later.ids.tolist()[: len(prompt.ids) + len(generated)] == [*prompt.ids.tolist(), *generated]
+    assert smollm2_renderer.tokenizer.decode(later.ids.tolist()) == later.text
+    # offsets are right, so the tokens' texts are the text
+    assert "".join(later.text[a:b] for a, b in later.offsets.tolist()) == later.text
+    # an edited answer, another caller, and a chat that only begins alike get the plain ids
+    for changed, namespace in (("Brussels, of course!", None), (answer, "another caller")):
+        line = smollm2_renderer.chat(ChatInput([*chat, assistant(changed), user("Another")]), namespace=namespace)
+        assert line.ids.tolist() == smollm2_renderer.tokenizer.encode(line.text, parse_special=True)
+
+
+@pytest.mark.parametrize(
+    ("ids", "known"),
+    [([], False), ([2], False), ([198], True), ("cut", False), ("unfinished", True)],
+)
+def test_answers_of_every_ending(smollm2_renderer: Renderer, ids: Any, known: bool) -> None:
+    """Empty, cut inside a character, without an end token: remembered where a text can come back."""
+    smollm2_renderer._encoder.memory = IdMemory()
+    chat = [user("x")]
+    line = smollm2_renderer.chat(ChatInput(chat))
+    before = len(smollm2_renderer._encoder.memory)
+    if ids == "cut":
+        ids = smollm2_renderer.tokenizer.encode("🙂")[:-1]
+    elif ids == "unfinished":
+        ids = other_ids(smollm2_renderer, "and so on")
+    smollm2_renderer.remember(line, ids)
+    assert (len(smollm2_renderer._encoder.memory) > before) == known
+    if known:
+        text = smollm2_renderer.tokenizer.decode(ids)
+        later = smollm2_renderer.chat(ChatInput([*chat, assistant(text), user("y")]))
+        assert later.ids.tolist()[len(line.ids) :][: len(ids)] == ids
+
+
+FAMILIES = [
+    ("qwen2", "Qwen-Qwen3-0.6B"),
+    ("llama-bpe", "meta-llama-Llama-3.1-8B-Instruct"),
+    ("llama-spm", "mistralai-Mistral-Nemo-Instruct-2407"),
+    ("phi-3", "microsoft-Phi-3.5-mini-instruct"),
+]
+
+
+@pytest.mark.parametrize(("vocabulary", "template"), FAMILIES)
+def test_memory_never_changes_a_line(vocabulary: str, template: str) -> None:
+    """Whatever was rendered before, a line has the ids and offsets that it has on its own."""
+    subject = renderer(vocabulary, template)
+    fresh = renderer(vocabulary, template)
+
+    @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @given(chats.messages(), st.none() | chats.tools)
+    def grow(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> None:
+        for end in range(1, len(messages) + 1):
+            chat = ChatInput(messages[:end], tools)
+            fresh._encoder.memory = IdMemory()
+            try:
+                expected = fresh.chat(chat)
+            except RenderError:
+                continue
+            for _ in range(2):
+                line = subject.chat(chat)
+                assert line.text == expected.text
+                assert line.ids.tolist() == expected.ids.tolist()
+                assert line.offsets.tolist() == expected.offsets.tolist()
+
+    grow()
+    if vocabulary != "phi-3":  # its control tokens swallow white space, so that nothing can be cut behind them
+        assert len(subject._encoder.memory) > 0
+
+
+def test_five_turns_with_tools_and_thinking_share_every_token() -> None:
+    """A conversation that goes on within one user turn, as agents do: each prompt begins with all ids before it."""
+    subject = renderer("qwen2", "Qwen-Qwen3-0.6B")
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    messages: list[dict[str, Any]] = [user("Find the key")]
+    end = subject.tokenizer.special_tokens["<|im_end|>"]
+    line = subject.chat(ChatInput(messages, tools))
+    for turn in range(5):
+        arguments = f'{{"room":{turn} }}'
+        reasoning = f"Perhaps it is in room {turn}."
+        rest = f'\n</think>\n\n<tool_call>\n{{"name": "look", "arguments": {arguments}}}\n</tool_call>'
+        encode = subject.tokenizer.encode
+        generated = [*encode("<think>\n"), *other_ids(subject, reasoning), *encode(rest), end]
+        subject.remember(line, generated)
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "look", "arguments": arguments}}
+        messages += [
+            assistant("", reasoning_content=reasoning, tool_calls=[call]),
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": "Nothing <here>"},
+        ]
+        later = subject.chat(ChatInput(messages, tools))
+        assert later.common_prefix(line) == len(line.ids)
+        assert later.ids.tolist()[len(line.ids) :][: len(generated)] == generated
+        line = later
