@@ -120,7 +120,7 @@ def serve(
         from tokenline.engine.engine import Engine
         from tokenline.engine.settings import CACHE_DIR_BYTES, EngineSettings
         from tokenline.models.fingerprint import weights_fingerprint
-        from tokenline.models.load import load_model, pick_dtype, read_config
+        from tokenline.models.load import load_model, read_config
         from tokenline.render.renderer import Renderer
         from tokenline.server.app import create_app
         from tokenline.server.run import ServerError, bind, run
@@ -168,7 +168,7 @@ def serve(
     parsers = app.state.server.parsers
     facts = {
         "model": f"{names[0]}  ({loaded.config.family}, {loaded.config.num_layers} layers, {path})",
-        "device": f"{loaded.device.type}, weights as {pick_dtype(dtype, loaded.device)}",
+        "device": f"{loaded.device.type}, {loaded.precision}",
         "KV cache": f"{engine.limits.pool_tokens:,} tokens, at most {engine.limits.max_model_len:,} a conversation",
         **_disk_fact(cache_dir, engine),
         "parsers": f"tool calls {parsers.tool_parser or 'none'}, reasoning {parsers.reasoning_parser or 'none'}",

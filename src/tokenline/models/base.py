@@ -64,6 +64,7 @@ class Model(Protocol):
     config: ModelConfig
     device: torch.device
     weight_bytes: int  # what the weights occupy on the device
+    precision: str  # how matrices are kept and multiplied, for people to read
 
     def kv_bytes_per_token(self) -> int:
         """Bytes that one token occupies in the pool, all layers, keys and values."""

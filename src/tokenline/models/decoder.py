@@ -50,6 +50,7 @@ class TorchDecoder:
         if not self.config.tied_head:
             self._head = load_linear(weights, [HEAD.removesuffix(".weight")], weight_dtype, device)
         self.weight_bytes: int = self._count_bytes()
+        self.precision: str = str(weight_dtype).removeprefix("torch.")
 
     def _load_layer(self, weights: Weights, layer: int) -> _Layer:
         config, name = self.config, f"model.layers.{layer}."

@@ -12,7 +12,7 @@ import torch
 from tokenline.models.base import Batch, BatchSequence, KVPool
 from tokenline.models.config import ModelConfig
 from tokenline.models.cpu.attention import SPAN, UNIT_ROWS
-from tokenline.models.cpu.linear import GROUP, PANEL
+from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
@@ -70,8 +70,11 @@ class CPUModel:
         self._shape = _shape(self.config, self._kernels)
         self._frequencies = self.config.rope_frequencies().astype(np.float32)
         self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
+        self._kinds: set[int] = set()  # of the matrices
         self._weights = self._load(checkpoint)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
+        kept = " and ".join(name for kind, name in ((Q4, "4-bit"), (Q8, "8-bit")) if kind in self._kinds)
+        self.precision = f"{kept} weights in groups of {GROUP}, int8 products"
         self._workspace = _Workspace(self._shape, self._team.size)
 
     def kv_bytes_per_token(self) -> int:
@@ -206,6 +209,7 @@ class CPUModel:
 
     def _part(self, packed: Packed, column: int, bias: np.ndarray) -> tuple[int, int, int, int, int]:
         self._kept.append(packed.data)
+        self._kinds.add(packed.kind)
         return packed.data.ctypes.data, packed.kind, packed.panels, column, bias.ctypes.data
 
 
