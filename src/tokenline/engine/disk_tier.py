@@ -142,7 +142,7 @@ class DiskTier:
         """
         size = self._kv.block_size
         first, end = sequence.computed // size, (sequence.length - 1) // size  # the last id is always computed
-        if end <= first or self._writer.is_clearing or self._late:
+        if end <= first or not self.store.num_files or self._writer.is_clearing or self._late:
             return
         keys = self._line_keys.of(sequence.namespace, sequence.line[: end * size])
         last = first
