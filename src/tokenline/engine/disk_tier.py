@@ -54,10 +54,9 @@ class DiskStats:
 def model_key(name: str, model: Model, kv: KVPool) -> bytes:
     """Names everything that a block's values depend on beside its line: 32 bytes.
 
-    `weight_bytes` tells weights kept as int8 from the same ones kept as bfloat16, and the class one backend's
-    arithmetic from another's.
+    The class and `precision` tell one backend's arithmetic from another's, and int8 weights from bfloat16 ones.
     """
-    parts = (FORMAT, name, type(model).__qualname__, model.weight_bytes, kv.layout, kv.block_size)
+    parts = (FORMAT, name, type(model).__qualname__, model.precision, model.weight_bytes, kv.layout, kv.block_size)
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
