@@ -2,7 +2,6 @@
 text.
 """
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.render import chats
-from tests.sources import llama_cpp_source
+from tests.render.models import renderer, tokenizer
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line, Origin
 from tokenline.render.memory import IdMemory
 from tokenline.render.renderer import Renderer
-from tokenline.render.tokenizer import Tokenizer
 
-MODELS = llama_cpp_source()
 FAMILIES = [
     ("qwen2", "Qwen-Qwen2.5-7B-Instruct"),
     ("qwen2", "Qwen-Qwen3-0.6B"),
@@ -30,17 +27,6 @@ FAMILIES = [
     ("llama-spm", "mistralai-Mistral-Nemo-Instruct-2407"),
     ("deepseek-llm", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"),
 ]
-
-
-@cache
-def tokenizer(vocabulary: str) -> Tokenizer:
-    return Tokenizer.from_model(MODELS / f"ggml-vocab-{vocabulary}.gguf")
-
-
-@cache
-def renderer(vocabulary: str, template: str) -> Renderer:
-    source = (MODELS / "templates" / f"{template}.jinja").read_text("utf-8")
-    return Renderer(tokenizer(vocabulary), {"default": source})
 
 
 def control_ids(subject: Renderer) -> set[int]:

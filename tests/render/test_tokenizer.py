@@ -11,30 +11,20 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from tests.render.chats import SNIPPETS
+from tests.render.models import MODELS, tokenizer, vocabulary_file, write_sentencepiece
 from tests.render.spm import SentencePiece
-from tests.sources import llama_cpp_source
 from tests.tiny import write_tokenizer
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.tokenizer import Tokenizer
 from tokenline.render.vocabulary_gguf import vocabulary_from_metadata
 
-MODELS = llama_cpp_source()
 EXPECTED = sorted(
     file.name.removesuffix(".gguf.out").removeprefix("ggml-vocab-")
     for file in MODELS.glob("*.gguf.out")
     if "bert" not in file.name  # encoders of search engines: they generate nothing
 )
 texts = st.lists(st.sampled_from(SNIPPETS) | st.text(max_size=8), max_size=6).map("".join)
-
-
-def vocabulary_file(name: str) -> Path:
-    return MODELS / f"ggml-vocab-{name}.gguf"
-
-
-@pytest.fixture(scope="module")
-def llama_spm() -> Tokenizer:
-    return Tokenizer.from_model(vocabulary_file("llama-spm"))
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +42,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_ids_are_those_of_llama_cpp(name: str) -> None:
-    tokenizer = Tokenizer.from_model(vocabulary_file(name))
+    subject = tokenizer(name)
     texts = vocabulary_file(name).with_suffix(".gguf.inp").read_text("utf-8").split("\n__ggml_vocab_test__\n")
     lines = vocabulary_file(name).with_suffix(".gguf.out").read_text().split("\n")
     assert len(texts) > 40
     assert len(lines) >= len(texts)
     for text, line in zip(texts, lines, strict=False):
-        assert not any(token in text for token in tokenizer.special_tokens)  # so that no second tokenizer is needed
-        ids, offsets = tokenizer.encode_with_offsets(text)
+        assert not any(token in text for token in subject.special_tokens)  # so that no second tokenizer is needed
+        ids, offsets = subject.encode_with_offsets(text)
         assert ids == [int(id) for id in line.split()], text
-        assert tokenizer.decode(ids) == text
-        assert not any(map(tokenizer.is_special, ids))
+        assert subject.decode(ids) == text
+        assert not any(map(subject.is_special, ids))
         assert_offsets_cover(text, offsets)
 
 
@@ -107,9 +97,9 @@ def test_broken_metadata_is_refused_in_one_line(change: dict[str, object], messa
 
 @settings(max_examples=150, deadline=None)
 @given(text=texts | st.text(alphabet=" \u2581aelmnt\n", max_size=40))
-def test_sentencepiece_merges_by_score(llama_spm: Tokenizer, spm: SentencePiece, text: str) -> None:
+def test_sentencepiece_merges_by_score(spm: SentencePiece, text: str) -> None:
     expected = spm.encode(text)
-    assert llama_spm.encode(text) == expected
+    assert tokenizer("llama-spm").encode(text) == expected
 
 
 @settings(max_examples=150, deadline=None)
@@ -178,15 +168,42 @@ def test_ids_outside_the_vocabulary_have_no_bytes(smollm2_renderer) -> None:
     assert not tokenizer.is_special(-1)
 
 
-def test_sentencepiece_puts_a_space_before_text_and_decoding_drops_it(llama_spm: Tokenizer) -> None:
-    assert llama_spm.strips_leading_space
-    ids, offsets = llama_spm.encode_with_offsets("Hello world")
-    assert [llama_spm.token_bytes(id) for id in ids] == [b" Hello", b" world"]
+def test_sentencepiece_puts_a_space_before_text_and_decoding_drops_it() -> None:
+    llama = tokenizer("llama-spm")
+    assert llama.strips_leading_space
+    ids, offsets = llama.encode_with_offsets("Hello world")
+    assert [llama.token_bytes(id) for id in ids] == [b" Hello", b" world"]
     assert offsets.tolist() == [[0, 5], [5, 11]]
-    assert llama_spm.decode(ids) == "Hello world"
-    assert llama_spm.encode("x", add_special=True)[0] == llama_spm.token_to_id("<s>")
-    assert llama_spm.token_bytes(llama_spm.vocabulary.special["<s>"]) == b"<s>"
-    assert llama_spm.token_bytes(3 + 0xE4) == b"\xe4"
+    assert llama.decode(ids) == "Hello world"
+    assert llama.encode("x", add_special=True)[0] == llama.token_to_id("<s>")
+    assert llama.token_bytes(llama.vocabulary.special["<s>"]) == b"<s>"
+    assert llama.token_bytes(3 + 0xE4) == b"\xe4"
+
+
+@pytest.mark.parametrize("metaspace", [False, True])
+def test_sentencepiece_folder_gives_the_ids_of_transformers(tmp_path: Path, metaspace: bool) -> None:
+    write_sentencepiece(tmp_path, metaspace=metaspace)
+    reference, subject = AutoTokenizer.from_pretrained(tmp_path), Tokenizer.from_model(tmp_path)
+    assert subject.vocabulary.prefix_ids == (1,)
+    assert subject.strips_leading_space
+
+    @settings(max_examples=60, deadline=None)
+    @given(texts)
+    def same(text: str) -> None:
+        expected = reference(text)["input_ids"]
+        assert subject.encode(text, parse_special=True, add_special=True) == expected
+        ids = reference(text, add_special_tokens=False)["input_ids"]
+        assert subject.decode(ids) == reference.decode(ids, clean_up_tokenization_spaces=False)
+        plain = subject.encode(text)
+        assert not any(map(subject.is_special, plain))
+        if metaspace and not any(token in text for token in subject.special_tokens):
+            assert subject.decode(plain) == text
+
+    same()
+    assert subject.decode(subject.encode("Hello </s> world", parse_special=True)) in (
+        "Hello </s> world",
+        "Hello </s>  world",
+    )
 
 
 @pytest.fixture(scope="module")

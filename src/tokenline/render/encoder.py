@@ -24,6 +24,7 @@ class LineEncoder:
         added = tokenizer.vocabulary.added
         self._control_ids = np.array(sorted(added[text] for text in control.texts), dtype=np.int32)
         self._ends_segment = {text for text in control.texts if tokenizer.ends_segment(text)}
+        self._swallows_space = {text for text in self._ends_segment if tokenizer.swallows_space(text)}
 
     def encode(self, text: str, traced: str | None, namespace: Hashable) -> tuple[np.ndarray, np.ndarray]:
         """Ids, int32 [n], and each one's characters, int32 [n, 2].
@@ -36,7 +37,7 @@ class LineEncoder:
             written = self.control.find_written(traced)
             if written != found:
                 return self._encode_apart(text, written)
-        borders = [end for start, end in found if text[start:end] in self._ends_segment]
+        borders = [border for start, end in found if (border := self._border(text, start, end))]
         length, known_ids, known_offsets = self.memory.find(namespace, text, borders)
         rest, rest_offsets = self.tokenizer.encode_with_offsets(text[length:], continued=length > 0)
         ids = np.concatenate([*known_ids, np.array(rest, dtype=np.int32)])
@@ -44,8 +45,30 @@ class LineEncoder:
         self._show(text, ids, offsets, found, namespace)
         return ids, offsets
 
+    def _border(self, text: str, start: int, end: int, *, complete: bool = False) -> int | None:
+        """Where the text can be cut behind the control token at `start` to `end`: what follows is encoded by itself.
+
+        Behind a token that takes white space with it, that is the next other character; `complete`: or the text's end.
+        """
+        token = text[start:end]
+        if token not in self._ends_segment:
+            return None
+        if token not in self._swallows_space:
+            return end
+        stop = end
+        while stop < len(text) and text[stop].isspace():
+            stop += 1
+        return stop if stop < len(text) or complete else None
+
     def _show(
-        self, text: str, ids: np.ndarray, offsets: np.ndarray, found: Sequence[tuple[int, int]], namespace: Hashable
+        self,
+        text: str,
+        ids: np.ndarray,
+        offsets: np.ndarray,
+        found: Sequence[tuple[int, int]],
+        namespace: Hashable,
+        *,
+        complete: bool = False,
     ) -> None:
         """Give the memory this line, if its ids have a control token exactly where its text has one."""
         at = np.flatnonzero(np.isin(ids, self._control_ids))
@@ -53,11 +76,11 @@ class LineEncoder:
             return
         borders: list[tuple[int, int]] = []
         for (start, end), i, (begin, stop) in zip(found, at.tolist(), offsets[at].tolist(), strict=True):
-            token = text[start:end]
-            if begin > start or stop < end or self.tokenizer.vocabulary.added[token] != ids[i]:
+            if begin > start or stop < end or self.tokenizer.vocabulary.added[text[start:end]] != ids[i]:
                 return
-            if token in self._ends_segment:
-                borders.append((end, i + 1))
+            border = self._border(text, start, end, complete=complete)
+            if border is not None and (text[start:end] not in self._swallows_space or border == stop):
+                borders.append((border, i + 1))
         self.memory.add(namespace, text, ids, offsets, borders)
 
     def remember(
@@ -82,13 +105,15 @@ class LineEncoder:
         if answer_offsets is None or not answer:
             return
         for end in ends:
-            end_text = self.tokenizer.token_bytes(end).decode("utf-8", "replace")
-            whole = line.text + text + end_text
-            start = len(line.text)
-            last = [[start + len(text), len(whole)]]
-            offsets = np.concatenate((line.offsets, answer_offsets + np.int32(start), np.array(last, dtype=np.int32)))
-            ids = np.concatenate((line.ids, np.array([*answer, end], dtype=np.int32)))
-            self._show(whole, ids, offsets, self.control.find(whole), namespace)
+            token = self.tokenizer.token_bytes(end).decode("utf-8", "replace")
+            # a token that takes white space with it takes the line feed that templates write behind it
+            for written in [token, token + "\n"] if token in self._swallows_space else [token]:
+                whole = line.text + text + written
+                start = len(line.text)
+                last = [[start + len(text), len(whole)]]
+                offsets = np.concatenate((line.offsets, answer_offsets + start, last)).astype(np.int32)
+                ids = np.concatenate((line.ids, [*answer, end])).astype(np.int32)
+                self._show(whole, ids, offsets, self.control.find(whole), namespace, complete=True)
 
     def _encode_apart(self, text: str, written: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
         """Encode a text that holds control tokens' texts which are not the template's.

@@ -55,9 +55,15 @@ class Tokenizer:
         """Whether what follows this added token is encoded independently of it and of what precedes it."""
         id = self.vocabulary.added.get(token)
         added = self._full.get_added_tokens_decoder().get(id) if id is not None else None
-        if added is None or added.rstrip or added.single_word:
+        if added is None or added.single_word:
             return False
         return not added.normalized or self._full.normalizer is None
+
+    def swallows_space(self, token: str) -> bool:
+        """Whether this added token takes the white space behind it with it (Phi-3)."""
+        id = self.vocabulary.added.get(token)
+        added = self._full.get_added_tokens_decoder().get(id) if id is not None else None
+        return added is not None and added.rstrip
 
     @property
     def special_tokens(self) -> dict[str, int]:
