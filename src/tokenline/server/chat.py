@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from starlette.requests import Request as HTTPRequest
@@ -87,13 +87,20 @@ async def make_job(state: ServerState, body: ChatBody, request_id: str, namespac
     constraint = await chat_constraint(state.constrainer, state.parsers, body, line)
     return Job(
         line=line,
-        request=Request(request_id, line.ids, params, namespace, body.n or 1, constraint),
+        request=Request(request_id, line.ids, params, namespace, body.n or 1, constraint, retention=retention(body)),
         stop=tuple(body.stop or ()),
         make_parser=lambda: make_output_parser(state.parsers, body, line),
         continues_text=bool(body.continue_final_message),
         # When the client sends this answer back as history, its line keeps the ids that were generated (invariant 7).
         on_answer=lambda ids: state.renderer.remember(line, ids, namespace=namespace),
     )
+
+
+def retention(body: ChatBody) -> Literal["24h", "in_memory"] | None:
+    """Whether the answer's line is asked to be kept on disk, or forbidden to go there (--cache-dir)."""
+    if body.prompt_cache_retention is None:
+        return None
+    return "24h" if body.prompt_cache_retention == "24h" else "in_memory"
 
 
 async def chat_completion(state: ServerState, generation: Generation, body: ChatBody, head: Head) -> ChatCompletion:
