@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tokenline.cli import chat, parse, pull, render, serve
+from tokenline.cli import chat, parse, pull, render, serve, template
 from tokenline.cli.console import CommandError, print_error
 from tokenline.models.errors import ModelError
 from tokenline.render.errors import RenderError
@@ -71,6 +71,7 @@ app.command()(chat.chat)
 app.command()(render.render)
 app.command()(parse.parse)
 app.command()(pull.pull)
+app.add_typer(template.app, name="template")
 
 
 if __name__ == "__main__":
