@@ -219,6 +219,33 @@ def test_constants_of_the_template_are_its_own() -> None:
     assert {run.source.origin for run in runs_of(text)} == {Origin.TEMPLATE}
 
 
+def test_numbers_are_the_templates_only_if_no_request_had_a_part_in_them() -> None:
+    request = {"d": {"i": 12, "s": "abc12"}, "l": [1, 2]}
+    own = "{% set n = namespace(v=3) %}{% for x in l %}{{ loop.index }}{% set n.v = n.v + 1 %}{% endfor %}{{ n.v }}4"
+    derived = (
+        "d.i + 1",
+        "1 + d.i",
+        "-d.i",
+        "l | length",
+        "d.s | int(7)",
+        "d.s.find('c')",
+        "[d.i] | sum",
+        "d.i // 5",
+        "d.i % 5",
+    )
+    variables = {name: trace_value(value, f"/{name}") for name, value in request.items()}
+
+    def origins(source: str) -> set[Origin]:
+        return {run.source.origin for run in runs_of(ChatTemplate(source).render_traced(variables))}
+
+    assert ChatTemplate(own).render(request) == "1254"
+    assert origins(own) == {Origin.TEMPLATE}
+    for expression in derived:
+        assert origins("{{ " + expression + " }}") == {Origin.UNKNOWN}, expression
+        assert origins("{{ '' ~ (" + expression + ") }}") == {Origin.UNKNOWN}, expression
+    assert origins("{{ d.i }}{{ d.i | string }}{{ [d.i] | join }}") == {Origin.REQUEST}
+
+
 def test_names_and_places() -> None:
     value = {"a/b": ["x", {"~k": "line\nfeed"}]}
     text = dump(trace_value(value, "/tools"))

@@ -73,7 +73,7 @@ _TABLE: dict[tuple[str, ...], PreTokenizer] = {
     ("glm4", "glm5"): PreTokenizer((_LLAMA3,), ignore_merges=True),
     ("qwen2", "deepseek-r1-qwen", "kormo", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"): _QWEN2_RULES,
     ("qwen35",): PreTokenizer((_QWEN35,)),
-    ("gpt-4o", "llama4", "kanana2", "minimax-m2"): PreTokenizer((_GPT4O,)),
+    ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"): PreTokenizer((_GPT4O,)),
     ("tekken",): PreTokenizer((_cased("", r"\p{N}"),), ignore_merges=True, add_bos=True),
     ("tiny_aya", "cohere2moe"): PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O)),
     ("deepseek-llm",): PreTokenizer(
@@ -111,6 +111,33 @@ _TABLE: dict[tuple[str, ...], PreTokenizer] = {
             _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         ),
         ignore_merges=True,
+    ),
+    ("ufakzeka",): PreTokenizer((_QWEN2.removeprefix(_CONTRACTIONS + "|"),)),
+    ("jais-2",): PreTokenizer(
+        (
+            _LLAMA3.removesuffix(r"|\s+(?!\S)|\s+")
+            + "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4))
+            + r"|\s{1,2}(?!\S)|\s{1}",
+        )
+    ),
+    ("youtu",): PreTokenizer(
+        (
+            "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c"
+            "\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+|" + _CJK,
+            _cased(_CONTRACTIONS + "?", r"\p{N}"),
+        ),
+        ignore_merges=True,
+    ),
+    ("chameleon",): PreTokenizer(
+        (
+            "<sentinel:[0-9]+>",
+            "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+            r"([\t\n]|    |  )",
+            r"\p{N}",
+            r"[\p{P}!-/:-@\[-`{-~]",
+            _GPT2,
+        ),
+        add_bos=True,
     ),
     ("gemma4",): PreTokenizer((r"[^\n]+|[\n]+",), add_bos=True, raw=True),
 }

@@ -8,6 +8,8 @@ result is a plain `str`, and a plain `str` counts as unknown: an origin is exact
 Knows nothing of templates (see `tracing`) and of JSON (see `traced_json`).
 """
 
+import bisect
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +56,7 @@ class Traced(str):
     """A string with the origin of each character. Make one with `trace` or `literal`."""
 
     _runs: Runs
+    _ends: list[int] | None = None  # where each run ends; made when first needed
 
     def __str__(self) -> str:
         return self
@@ -61,7 +64,22 @@ class Traced(str):
     # Pieces of this string
 
     def _slice(self, start: int, stop: int) -> "Traced":
-        return trace(str.__getitem__(self, slice(start, stop)), _cut(self._runs, start, stop))
+        return trace(str.__getitem__(self, slice(start, stop)), self._cut(start, stop))
+
+    def _cut(self, start: int, stop: int) -> Runs:
+        """The runs of the characters `start` to `stop`."""
+        if self._ends is None:
+            self._ends = list(itertools.accumulate(run.length for run in self._runs))
+        found: list[Run] = []
+        for i in range(bisect.bisect_right(self._ends, start), len(self._runs)):
+            run = self._runs[i]
+            at = self._ends[i] - run.length
+            if at >= stop:
+                break
+            begin, end = max(start - at, 0), min(stop - at, run.length)
+            if begin < end:
+                found.append(run if end - begin == run.length else run.part(begin, end))
+        return tuple(found)
 
     def __getitem__(self, index: SupportsIndex | slice) -> "Traced":
         if not isinstance(index, slice):
@@ -287,19 +305,6 @@ def _follows(first: Run, second: Run) -> bool:
     if first.source != second.source or first.width is not None or second.width is not None:
         return False
     return first.source.origin is not Origin.REQUEST or first.offset + first.length == second.offset
-
-
-def _cut(runs: Runs, start: int, stop: int) -> Runs:
-    found = []
-    at = 0
-    for run in runs:
-        begin, end = max(start - at, 0), min(stop - at, run.length)
-        if begin < end:
-            found.append(run if end - begin == run.length else run.part(begin, end))
-        at += run.length
-        if at >= stop:
-            break
-    return tuple(found)
 
 
 def _checked(traced: str | None, plain: str) -> str:

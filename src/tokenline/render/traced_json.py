@@ -10,6 +10,7 @@ from typing import Any
 
 from tokenline.render.line import Origin
 from tokenline.render.provenance import (
+    UNKNOWN,
     Run,
     Runs,
     Source,
@@ -24,7 +25,10 @@ from tokenline.render.provenance import (
 
 
 class TracedInt(int):
-    """An integer of the request."""
+    """An integer of the request, or one computed from the request, whose origin is unknown (see `computed`).
+
+    Arithmetic with it gives the latter, so that an integer without any origin is one the template made up.
+    """
 
     _runs: Runs
 
@@ -32,6 +36,31 @@ class TracedInt(int):
         return trace(int.__repr__(self), self._runs)
 
     __repr__ = int.__repr__
+
+
+def _computing(name: str) -> Callable[..., Any]:
+    operation = getattr(int, name)
+
+    def compute(self: int, *others: Any) -> Any:
+        return computed(operation(self, *others))
+
+    return compute
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"):
+    setattr(TracedInt, f"__{_name}__", _computing(f"__{_name}__"))
+    setattr(TracedInt, f"__r{_name}__", _computing(f"__r{_name}__"))
+for _name in ("neg", "pos", "abs", "invert", "round"):
+    setattr(TracedInt, f"__{_name}__", _computing(f"__{_name}__"))
+
+
+def computed(value: Any) -> Any:
+    """A result of computing with a request's values: an integer is marked as of unknown origin."""
+    if type(value) is not int:
+        return value
+    traced = TracedInt(value)
+    traced._runs = (Run(len(int.__repr__(traced)), UNKNOWN),)
+    return traced
 
 
 class TracedFloat(float):
@@ -46,15 +75,13 @@ class TracedFloat(float):
     __repr__ = float.__repr__
 
 
-class TracedBool(int):
+class TracedBool(TracedInt):
     """true or false of the request. Not a bool, which cannot be subclassed: `tracing` has tests that know it as one."""
-
-    _runs: Runs
 
     def __str__(self) -> str:
         return trace(repr(self), self._runs)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         return "True" if self else "False"
 
 

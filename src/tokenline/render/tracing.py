@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from tokenline.render.provenance import Runs, Traced, concat, literal, runs_of, standing_for, trace
 from tokenline.render.template import Clock, TemplateEnvironment
-from tokenline.render.traced_json import TracedBool, TracedNone, dump, parse
+from tokenline.render.traced_json import TracedBool, TracedNone, computed, dump, parse
 
 
 class _TracedMarkup(Markup):
@@ -71,6 +71,9 @@ class _CodeGenerator(jinja2.compiler.CodeGenerator):
             self.write(", ")
         self.write("))")
 
+    def _output_child_pre(self, node: Any, frame: jinja2.compiler.Frame, finalize: Any) -> None:
+        self.write("environment.shown(")
+
     def _output_const_repr(self, group: Iterable[Any]) -> str:
         return _source_of("".join(group))
 
@@ -92,8 +95,19 @@ class TracedEnvironment(TemplateEnvironment):
     """The sandbox in which provenance survives."""
 
     code_generator_class = _CodeGenerator
-    concat = staticmethod(concat)  # type: ignore[assignment]  # jinja2 calls it with an iterable of strings
     literal = staticmethod(literal)
+
+    @staticmethod
+    def concat(pieces: Iterable[Any]) -> str:  # type: ignore[override]
+        return concat(map(_shown, pieces))
+
+    @staticmethod
+    def shown(value: Any) -> str:
+        """What `{{ value }}` writes."""
+        return _shown(value)
+
+    def call(self, context: Any, callee: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        return computed(super().call(context, callee, *args, **kwargs))  # "text".find("x") counts in a request's text
 
     def __init__(self, clock: Clock = datetime.now):
         super().__init__(clock)
@@ -104,7 +118,10 @@ class TracedEnvironment(TemplateEnvironment):
             "indent": _indent,
             "safe": _safe,
             "title": _title,
+            "string": lambda value: value if isinstance(value, str) else _shown(value),
         }
+        for name in ("length", "count", "wordcount", "int"):
+            self.filters[name] = _computing(self.filters[name])
         self.tests |= {
             "none": lambda value: value is None or isinstance(value, TracedNone),
             "boolean": lambda value: isinstance(value, bool | TracedBool),
@@ -130,6 +147,18 @@ class TracedEnvironment(TemplateEnvironment):
             return traced if traced is not None and traced == plain else plain
 
         return traced_format
+
+
+def _shown(value: Any) -> str:
+    """A value as text. An integer that no request had a part in is the template's own: a loop's index, a count of its
+    own making.
+    """
+    return literal(int.__repr__(value)) if type(value) is int else str(value)
+
+
+def _computing(filter: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that computes a number from a request's values."""
+    return lambda *args, **kwargs: computed(filter(*args, **kwargs))
 
 
 def _untraced(value: Any) -> Any:
@@ -171,7 +200,7 @@ def _join(
     if attribute is not None:
         value = map(jinja2.filters.make_attrgetter(eval_ctx.environment, attribute), value)
     separator = literal("") if d == "" else _as_traced(str(d))
-    return separator.join(map(str, value))
+    return separator.join(map(_shown, value))
 
 
 def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
