@@ -197,7 +197,8 @@ def test_sentencepiece_folder_gives_the_ids_of_transformers(tmp_path: Path, meta
         plain = subject.encode(text)
         assert not any(map(subject.is_special, plain))
         if metaspace and not any(token in text for token in subject.special_tokens):
-            assert subject.decode(plain) == text.replace("\u2581", " ")  # to SentencePiece they are the same
+            shown = text.replace("\u2581", " ")  # to SentencePiece they are the same
+            assert subject.decode(plain) == shown.removeprefix(" ")  # it adds a space only where there is none
 
     same()
     assert subject.decode(subject.encode("Hello </s> world", parse_special=True)) in (
