@@ -8,12 +8,14 @@ from starlette.exceptions import HTTPException
 
 import tokenline
 from tokenline.engine.engine import Engine
+from tokenline.render.errors import RenderError
 from tokenline.render.renderer import Renderer
+from tokenline.render.stability import check_stability
 from tokenline.server.chat import chat_routes
 from tokenline.server.completions import completion_routes
 from tokenline.server.errors import ApiError, handle_http_exception
 from tokenline.server.info import info_routes
-from tokenline.server.log import RequestLog, handle_api_error
+from tokenline.server.log import RequestLog, handle_api_error, logger
 from tokenline.server.schema import add_body_schemas
 from tokenline.server.settings import ServerSettings
 from tokenline.server.state import ServerState
@@ -27,6 +29,7 @@ def create_app(renderer: Renderer, engine: Engine, settings: ServerSettings) -> 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
+        _log_stability(renderer)
         try:
             yield
         finally:
@@ -41,3 +44,13 @@ def create_app(renderer: Renderer, engine: Engine, settings: ServerSettings) -> 
     app.add_exception_handler(HTTPException, handle_http_exception)
     app.add_middleware(RequestLog)
     return app
+
+
+def _log_stability(renderer: Renderer) -> None:
+    """Say once if the chat template breaks lines from turn to turn; `tokenline template check` shows where."""
+    try:
+        found = check_stability(renderer.chats, explain=False)
+    except RenderError:  # no template: then there are no chats either
+        return
+    if not found.stable:
+        logger.warning("%s; `tokenline template check` shows where", found.summary())
