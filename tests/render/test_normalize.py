@@ -161,6 +161,10 @@ def test_parts_are_joined_or_given_as_they_are() -> None:
     assert {"user", "assistant"} <= collection("MiniMax-M2").needs().parts
 
 
+def test_a_refusal_is_what_the_assistant_said(ref: ChatRenderer) -> None:
+    assert "assistant\nNo.<|im_end|>" in text(ref, USER, {"role": "assistant", "content": None, "refusal": "No."}, USER)
+
+
 def test_what_a_template_needs_is_found_out() -> None:
     needs = collection("deepseek-ai-DeepSeek-R1-Distill-Llama-8B").needs()
     assert needs.arguments_text
@@ -194,6 +198,11 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text", "string"),
         ([{"role": "user", "content": [7]}], "messages[0].content[0]", "int"),
         ([{"role": "user", "content": [{}]}], "messages[0].content[0]", "null"),
+        (
+            [USER, {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}],
+            "messages[1].function_call",
+            "use tool_calls",
+        ),
         ([USER, {"role": "assistant", "tool_calls": "x"}], "messages[1].tool_calls", "array"),
         ([USER, {"role": "assistant", "tool_calls": [1]}], "messages[1].tool_calls[0].function", "object"),
         (

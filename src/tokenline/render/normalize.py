@@ -179,6 +179,10 @@ def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
     result = with_members(message, {key: value for key, value in message.items() if value is not None})
     if role == "developer" and not needs.developer:
         result["role"] = trace("system", standing_for(role, 6)) if isinstance(role, Traced) else "system"
+    if result.get("function_call"):
+        raise RenderError(f"{place}.function_call is not supported; use tool_calls", f"{place}.function_call")
+    if "content" not in result and isinstance(refusal := result.get("refusal"), str):
+        result["content"] = refusal
     if not result.get("tool_calls"):
         result.pop("tool_calls", None)
     has_calls = "tool_calls" in result
