@@ -35,7 +35,9 @@ class Endpoint:
     def __init__(self, name: str, url: str, api_key: str | None = None):
         self.name = name
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=600, limits=httpx.Limits())
+        self._client = httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=600, limits=httpx.Limits(max_keepalive_connections=0)
+        )
         self._model: str | None = None
 
     async def model(self) -> str:
