@@ -21,7 +21,7 @@ from tokenline.models.cpu.model import CPUModel
 from tokenline.models.fetch import resolve_model
 from tokenline.models.weights import open_weights
 
-BLOCK = 16
+BLOCK = 32
 
 
 def measure(function: Callable[[], object], repeats: int) -> tuple[float, float]:
