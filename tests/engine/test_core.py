@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -404,3 +405,29 @@ def test_one_callers_hundred_requests_do_not_keep_another_caller_waiting():
         answers.take(core.step())
         core.check_integrity()
     assert len(answers.finish) <= 6, "it was next in turn"
+
+
+class Broken:
+    """A constraint whose library fails: when asked what may come, or when told what came."""
+
+    def __init__(self, in_mask: bool):
+        self.in_mask = in_mask
+
+    def mask(self) -> np.ndarray:
+        if self.in_mask:
+            raise RuntimeError("no mask")
+        return np.full(4, -1, np.int32)
+
+    def accept(self, token_id: int) -> None:
+        raise ValueError(f"{token_id} is not accepted")
+
+
+@pytest.mark.parametrize("in_mask", [True, False])
+def test_a_constraint_that_fails_ends_its_own_request_only(in_mask):
+    core = make_core()
+    params = SamplingParams(max_tokens=4, temperature=0)
+    bad = Request("bad", np.asarray([1, 2], np.int32), params, n=2, make_constraint=lambda: Broken(in_mask))
+    answers = run(core, bad, make_request("good", [5, 6], max_tokens=4))
+    assert answers.finish["bad", 0] == answers.finish["bad", 1] == FinishReason.ERROR
+    assert answers.ids["good", 0] == expected_answer([5, 6], 4)
+    assert core.pool.num_running == 0

@@ -14,7 +14,7 @@ from tokenline.engine.disk_tier import DiskSettings, DiskTier, model_key
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.prefix_cache import PrefixCache, Tail
-from tokenline.engine.request import CacheUse, FinishReason, Request, Step
+from tokenline.engine.request import CacheUse, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
 from tokenline.engine.sequence import Sequence
@@ -135,7 +135,7 @@ class EngineCore:
             if isinstance(result, SamplingError):
                 outcomes += self._fail(chunk.sequence.request, str(result))
                 continue
-            outcomes.append(self._advance(chunk.sequence, *result))
+            outcomes += self._advance(chunk.sequence, *result)
         return outcomes
 
     def _batch(self, chunks: list[Chunk], sampling: list[Chunk]) -> Batch:
@@ -154,8 +154,11 @@ class EngineCore:
             np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
         )
 
-    def _advance(self, sequence: Sequence, token_id: int, logprob) -> Outcome:
-        sequence.append(token_id)
+    def _advance(self, sequence: Sequence, token_id: int, logprob: TokenLogprob | None) -> list[Outcome]:
+        try:
+            sequence.append(token_id)
+        except Exception as error:  # whatever a constraint's library raises is this request's trouble alone
+            return self._fail(sequence.request, f"the constraint failed: {error}")
         self.totals.generated_tokens += 1
         cache_use = self._cache_use(sequence)
         if sequence.finish_reason is not None:
@@ -167,7 +170,7 @@ class EngineCore:
             sequence.finish_reason,
             cache_use,
         )
-        return sequence.request, step
+        return [(sequence.request, step)]
 
     def _cache_use(self, sequence: Sequence) -> CacheUse | None:
         """The account of a request's prompt, once, when the prefill of its first choice ends."""
