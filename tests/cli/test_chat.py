@@ -92,6 +92,7 @@ def test_a_person_can_stop_an_answer_and_go_on(server: RunningServer) -> None:
         terminal.read_until("> ")
         terminal.type("Say yes.\n")
         terminal.read_until("first token after")
+        terminal.read_until("> ")  # before it, the terminal would take Ctrl-D for itself
         terminal.type("\x04")
         assert terminal.wait() == 0
         assert "Traceback" not in terminal.seen
