@@ -79,8 +79,8 @@ def test_a_person_can_stop_an_answer_and_go_on(server: RunningServer) -> None:
     args = ["chat", "--url", server.url, "--temperature", "0", "--max-tokens", "900"]
     with OnTerminal(args, {"TOKENLINE_API_KEY": server.api_key}) as terminal:
         terminal.read_until("> ")
-        terminal.type("Count from one to one thousand, in words.\n")
-        terminal.read_until("in words.\n")
+        terminal.type("Write a long story about a lighthouse, in many words.\n")
+        terminal.read_until("many words.\n")
         terminal.read_until(" ")  # the first word of the answer
         terminal.type("\x03")
         terminal.read_until("stopped; what was said stays in the conversation")
