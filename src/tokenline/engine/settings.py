@@ -3,17 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-import torch
-
 from tokenline.engine.disk_tier import DiskSettings
 from tokenline.models.base import Model
 from tokenline.models.errors import ModelError
+from tokenline.models.memory import available_memory
 
-# Without --kv-cache-memory the pool takes this share of the memory that is free once the weights are loaded ...
+# Without --kv-cache-memory the pool takes this share of the memory that is free once the weights are loaded,
+# but no more than a full context for each sequence that may run at once.
 FREE_MEMORY_SHARE = 0.3
-# ... but no more than this many full contexts for each sequence that may run at once.
-CONTEXTS_PER_SEQUENCE = 1
 
 CACHE_DIR_BYTES = 10 << 30
 
@@ -56,10 +53,10 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
             f"--max-model-len {max_model_len} is not between 2 and the model's own {model.config.max_positions} tokens"
         )
     block_bytes = model.kv_bytes_per_token() * settings.block_size
-    free = free_memory(model.device)
+    free = available_memory(model.device)
     if settings.kv_cache_memory is None:
         wanted = block_bytes * -(-max_model_len // settings.block_size)
-        memory = min(int(free * FREE_MEMORY_SHARE), wanted * settings.max_num_seqs * CONTEXTS_PER_SEQUENCE)
+        memory = min(int(free * FREE_MEMORY_SHARE), wanted * settings.max_num_seqs)
     else:
         memory = settings.kv_cache_memory
         if memory > free:
@@ -85,10 +82,3 @@ def disk_settings(settings: EngineSettings) -> DiskSettings | None:
     if not settings.model_fingerprint:
         raise ModelError("a cache_dir needs a model_fingerprint, so that no other model's keys and values are used")
     return DiskSettings(settings.cache_dir, settings.cache_dir_size, settings.model_fingerprint)
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes free on the device, as far as the system tells."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return psutil.virtual_memory().available

@@ -10,7 +10,6 @@ import tokenline
 from tokenline.engine.engine import Engine
 from tokenline.render.errors import RenderError
 from tokenline.render.renderer import Renderer
-from tokenline.render.stability import check_stability
 from tokenline.server.chat import chat_routes
 from tokenline.server.completions import completion_routes
 from tokenline.server.errors import ApiError, handle_http_exception
@@ -49,7 +48,7 @@ def create_app(renderer: Renderer, engine: Engine, settings: ServerSettings) -> 
 def _log_stability(renderer: Renderer) -> None:
     """Say once if the chat template breaks lines from turn to turn; `tokenline template check` shows where."""
     try:
-        found = check_stability(renderer.chats, explain=False)
+        found = renderer.stability(explain=False)
     except RenderError:  # no template: then there are no chats either
         return
     if not found.stable:
