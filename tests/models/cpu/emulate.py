@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tokenline.models.cpu.attention import SPAN, TILE
+from tokenline.models.cpu.attention import SPAN
 from tokenline.models.cpu.linear import PANEL, Q8
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.weights import EMBEDDING, HEAD, Weights
@@ -49,14 +49,14 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
 
 
 def attend(scores: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Base-2 scores [h, q, k], values [k, h, d] -> [q, h, d]; weights rounded as the tile saw them."""
+    """Base-2 scores [h, q, k], values [k, h, d] -> [q, h, d]; weights rounded as relative to the span's largest."""
     missing = -scores.shape[-1] % SPAN
-    tiles = torch.nn.functional.pad(scores, (0, missing), value=-1e29).unflatten(-1, (-1, SPAN // TILE, TILE))
-    largest = tiles.amax(-1).cummax(-1).values[..., None]  # over the span's tiles up to this one
-    weights = torch.exp2(tiles - largest)
-    factor = torch.exp2(largest - largest.amax((-1, -2, -3), keepdim=True))
-    top = (weights.bfloat16().float() * factor).flatten(-3)
-    total = (weights * factor).flatten(-3).sum(-1)
+    spans = torch.nn.functional.pad(scores, (0, missing), value=-1e29).unflatten(-1, (-1, SPAN))
+    largest = spans.amax(-1, keepdim=True)
+    weights = torch.exp2(spans - largest)
+    factor = torch.exp2(largest - largest.amax(-2, keepdim=True))
+    top = (weights.bfloat16().float() * factor).flatten(-2)
+    total = (weights * factor).flatten(-2).sum(-1)
     return torch.einsum("hqk,khd->qhd", top[..., : len(v)], v) / total.T[..., None]
 
 

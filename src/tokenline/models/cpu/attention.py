@@ -56,29 +56,26 @@ HIDDEN = (
     -2.0e29
 )  # the score of a key that a query may not see: far below any score, and below NOTHING, so its weight is 0
 UNIT_ROWS = 64  # query rows that a unit of work may have
+# What `attend_span` works in: addresses of the span's keys and values, rows' limits, rows of scores
+SCRATCH_BYTES = 2 * SPAN // 16 * 8 + UNIT_ROWS * 8 + UNIT_ROWS * SPAN * 4
 
 
-def _make_tile(rows: int) -> Any:
-    """The kernel for `rows` query rows and one tile of 64 keys.
+def _make_scores(rows: int) -> Any:
+    """The kernel for the scores of `rows` query rows on one tile of 64 keys; what a row may not see becomes `HIDDEN`.
 
-    Arguments: address of the queries (bfloat16, scaled, contiguous rows of `head_dim`), address of 4 + 4 addresses of
-    the keys and values of 16 tokens each, bytes between pairs of dimensions of the keys, head_dim, address of each
-    row's visible keys in the tile (int32 first, int32 end), address of the first row's state, bytes between states.
+    Arguments: address of the queries (bfloat16, scaled, contiguous rows of `head_dim`), address of 4 addresses of the
+    keys of 16 tokens each, bytes between pairs of dimensions of the keys, head_dim, address of each row's visible keys
+    (int32 first, int32 end, in the span), number of the tile in the span, address of the scores (float32 rows of `SPAN`).
     """
 
     @intrinsic
-    def tile(context, queries, tables, key_step, head_dim, limits, state, state_stride):  # type: ignore[no-untyped-def]
+    def scores(context, queries, tables, key_step, head_dim, limits, tile, out):  # type: ignore[no-untyped-def]
         def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             b = builder
-            queries, tables, key_step, head_dim, limits, state, state_stride = values
+            queries, tables, key_step, head_dim, limits, tile, out = values
             row_bytes = b.shl(head_dim, i64(1))
             query = [b.add(queries, b.mul(row_bytes, i64(row))) for row in range(rows)]
             keys = [load(b, tables, I64, 8 * n) for n in range(4)]
-            vals = [load(b, tables, I64, 32 + 8 * n) for n in range(4)]
-            # bfloat16 weights of this tile: [rows][64]
-            weights = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(I8, rows * TILE * 2)), I64)
-
-            # scores
             scores = [[cgutils.alloca_once_value(b, constant(0.0)) for _ in range(4)] for _ in range(rows)]
             with cgutils.for_range(b, b.lshr(head_dim, i64(1))) as loop:
                 key_at = b.mul(loop.index, key_step)
@@ -88,13 +85,10 @@ def _make_tile(rows: int) -> Any:
                     pair = splat(b, load(b, b.add(query[row], query_at), I32))
                     for n in range(4):
                         b.store(simd.build_dot_bf16(b, b.load(scores[row][n]), pair, key[n]), scores[row][n])
-
-            # softmax of the tile
-            rescale = []
-            states = [b.add(state, b.mul(state_stride, i64(row))) for row in range(rows)]
-            sums = [b.add(s, b.shl(head_dim, i64(2))) for s in states]
+            before = b.mul(b.trunc(tile, I32), i32(TILE))
             for row in range(rows):
-                first, end = load(b, limits, I32, row * 8), load(b, limits, I32, row * 8 + 4)
+                first = b.sub(load(b, limits, I32, row * 8), before)
+                end = b.sub(load(b, limits, I32, row * 8 + 4), before)
                 partial = b.or_(b.icmp_signed(">", first, i32(0)), b.icmp_signed("<", end, i32(TILE)))
                 with b.if_then(partial):
                     for n in range(4):
@@ -103,49 +97,99 @@ def _make_tile(rows: int) -> Any:
                             b.icmp_signed(">=", lane, splat(b, first)), b.icmp_signed("<", lane, splat(b, end))
                         )
                         b.store(b.select(mask, b.load(scores[row][n]), constant(HIDDEN)), scores[row][n])
-                seen = [b.load(scores[row][n]) for n in range(4)]
-                high = simd.build_max(b, simd.build_max(b, seen[0], seen[1]), simd.build_max(b, seen[2], seen[3]))
-                high = simd.build_reduce(b, simd.build_max, high)
-                before = load(b, sums[row], F32, 64)
-                largest = b.select(b.fcmp_ordered(">", high, before), high, before)
-                simd.store(b, sums[row], largest, 64)
-                largest = splat(b, largest)
-                factor = simd.build_exp2(b, b.fsub(splat(b, before), largest))
-                rescale.append(factor)
-                total = b.fmul(load(b, sums[row], V16F), factor)
+            at = b.add(out, b.mul(tile, i64(TILE * 4)))
+            for row in range(rows):
                 for n in range(4):
-                    weight = simd.build_exp2(b, b.fsub(seen[n], largest))
-                    total = b.fadd(total, weight)
-                    simd.store(b, weights, simd.build_to_bf16(b, weight), row * TILE * 2 + n * 32)
-                simd.store(b, sums[row], total)
+                    simd.store(b, at, b.load(scores[row][n]), row * SPAN * 4 + n * 64)
+            return context.get_dummy_value()
 
-            # weighted values: columns in groups of 4 vectors, then single ones
-            def columns(at: Any, vectors: int) -> None:
-                out = []
+        return types.void(*[types.int64] * 7), lower
+
+    return scores
+
+
+def _make_softmax(rows: int) -> Any:
+    """The kernel that turns the scores of `rows` rows into weights.
+
+    Arguments: address of the scores; the weights (bfloat16) take the place of each row's first half. Then the first
+    and the last tile (exclusive) that were filled, address of the sums in the first row's state, bytes between states.
+    """
+
+    @intrinsic
+    def softmax(context, scores, first, end, sums, stride):  # type: ignore[no-untyped-def]
+        def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            b = builder
+            scores, first, end, sums, stride = values
+            count = b.sub(end, first)
+            lines = [b.add(scores, b.add(b.mul(first, i64(TILE * 4)), i64(row * SPAN * 4))) for row in range(rows)]
+            high = [[cgutils.alloca_once_value(b, constant(NOTHING)) for _ in range(2)] for _ in range(rows)]
+            with cgutils.for_range(b, count) as loop:
+                at = b.mul(loop.index, i64(TILE * 4))
                 for row in range(rows):
-                    row_at = b.add(states[row], b.shl(at, i64(2)))
-                    out.append(
-                        [
-                            cgutils.alloca_once_value(b, b.fmul(load(b, row_at, V16F, v * 64), rescale[row]))
-                            for v in range(vectors)
-                        ]
-                    )
-                    # alloca_once_value stores at the place of the call, the slot itself is made once
-                pair_bytes = b.shl(head_dim, i64(2))
+                    for n in range(4):
+                        score = load(b, b.add(lines[row], at), V16F, n * 64)
+                        slot = high[row][n % 2]
+                        b.store(simd.build_max(b, score, b.load(slot)), slot)
+            largest = []
+            for row in range(rows):
+                both = simd.build_max(b, *(b.load(slot) for slot in high[row]))
+                scalar = simd.build_reduce(b, simd.build_max, both)
+                simd.store(b, b.add(sums, b.mul(stride, i64(row))), scalar, 64)
+                largest.append(splat(b, scalar))
+            totals = [cgutils.alloca_once_value(b, constant(0.0)) for row in range(rows)]
+            starts = [b.add(scores, b.add(b.mul(first, i64(TILE * 2)), i64(row * SPAN * 4))) for row in range(rows)]
+            with cgutils.for_range(b, count) as loop:
+                at, to = b.mul(loop.index, i64(TILE * 4)), b.mul(loop.index, i64(TILE * 2))
+                for row in range(rows):
+                    line = [load(b, b.add(lines[row], at), V16F, n * 64) for n in range(4)]
+                    for n in range(4):
+                        weight = simd.build_exp2(b, b.fsub(line[n], largest[row]))
+                        b.store(b.fadd(b.load(totals[row]), weight), totals[row])
+                        simd.store(b, b.add(starts[row], to), simd.build_round_bf16(b, weight), n * 32)
+            for row in range(rows):
+                simd.store(b, b.add(sums, b.mul(stride, i64(row))), b.load(totals[row]))
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), lower
+
+    return softmax
+
+
+def _make_values(rows: int) -> Any:
+    """The kernel that adds the weighted values of one tile of 64 keys to the states of `rows` rows.
+
+    Arguments: address of the weights of the tile (bfloat16, rows `SPAN` float32 words apart), address of 4 addresses of
+    the values of 16 tokens each, head_dim, address of the first row's state, bytes between states.
+    """
+
+    @intrinsic
+    def accumulate(context, weights, tables, head_dim, state, stride):  # type: ignore[no-untyped-def]
+        def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            b = builder
+            weights, tables, head_dim, state, stride = values
+            vals = [load(b, tables, I64, 8 * n) for n in range(4)]
+            states = [b.add(state, b.mul(stride, i64(row))) for row in range(rows)]
+            pair_bytes = b.shl(head_dim, i64(2))
+
+            def columns(at: Any, vectors: int) -> None:
+                place = [b.add(states[row], b.shl(at, i64(2))) for row in range(rows)]
+                out = [
+                    [cgutils.alloca_once_value(b, load(b, place[row], V16F, v * 64)) for v in range(vectors)]
+                    for row in range(rows)
+                ]  # alloca_once_value stores at the place of the call, the slot itself is made once
                 for n in range(4):
                     with cgutils.for_range(b, i64(8)) as loop:
                         value_at = b.add(vals[n], b.add(b.mul(loop.index, pair_bytes), b.shl(at, i64(2))))
                         value = [load(b, value_at, V16I, v * 64) for v in range(vectors)]
                         weight_at = b.add(weights, b.shl(loop.index, i64(2)))
                         for row in range(rows):
-                            pair = splat(b, load(b, weight_at, I32, row * TILE * 2 + n * 32))
+                            pair = splat(b, load(b, weight_at, I32, row * SPAN * 4 + n * 32))
                             for v in range(vectors):
                                 slot = out[row][v]
                                 b.store(simd.build_dot_bf16(b, b.load(slot), pair, value[v]), slot)
                 for row in range(rows):
-                    row_at = b.add(states[row], b.shl(at, i64(2)))
                     for v in range(vectors):
-                        simd.store(b, row_at, b.load(out[row][v]), v * 64)
+                        simd.store(b, place[row], b.load(out[row][v]), v * 64)
 
             wide = b.lshr(head_dim, i64(6))
             with cgutils.for_range(b, wide) as loop:
@@ -155,12 +199,14 @@ def _make_tile(rows: int) -> Any:
                 columns(b.add(done, b.shl(loop.index, i64(4))), 1)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 7), lower
+        return types.void(*[types.int64] * 5), lower
 
-    return tile
+    return accumulate
 
 
-_tile_1, _tile_2, _tile_3, _tile_4 = (_make_tile(rows) for rows in (1, 2, 3, 4))
+_scores_1, _scores_2, _scores_3, _scores_4 = (_make_scores(rows) for rows in (1, 2, 3, 4))
+_softmax_1, _softmax_2, _softmax_3, _softmax_4 = (_make_softmax(rows) for rows in (1, 2, 3, 4))
+_values_1, _values_2, _values_3, _values_4 = (_make_values(rows) for rows in (1, 2, 3, 4))
 
 
 @kernel
@@ -217,48 +263,87 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
     """The part of one span for `rows` query rows (token-major, `group` heads a token, the first token at `position`).
 
     `table` is the address of the sequence's int32 block numbers; `keys`, `values` are addresses of the layer's first
-    block of the kv head; strides are in bytes. `state` gets the rows' parts. `scratch`: 64 bytes of addresses, then
-    limits.
+    block of the kv head; strides are in bytes. `state` gets the rows' parts. `scratch`: `SCRATCH_BYTES`.
+
+    Scores, softmax and weighted values go over all rows one after another, so that a tile of keys or values is read
+    into the first-level cache once for all rows, and the softmax of a whole span is worked out at once.
     """
     keep_apart()
     stride = state_bytes(head_dim)
+    last = position + (rows - 1) // group
+    begin = span * SPAN
+    first_tile = 0
+    if window > 0:
+        first_tile = max(0, position + 1 - window - begin) // TILE
+    end_tile = (min(last + 1 - begin, SPAN) + TILE - 1) // TILE
+    limits = scratch + 2 * SPAN // 16 * 8
+    scores = limits + UNIT_ROWS * 8
+    for n in range(first_tile * 4, end_tile * 4):
+        token = begin + 16 * n
+        if token > last:
+            token = begin + n // 4 * TILE  # any block that is ours; its lanes are masked
+        block = np.int64(simd.read_i32(table + (token // block_size) * 4))
+        inside = token % block_size
+        simd.write_i64(scratch + 8 * n, keys + block * block_stride + inside * 4)
+        simd.write_i64(scratch + 128 + 8 * n, values + block * block_stride + inside * head_dim * 2)
     for row in range(rows):
         clear_state(state + row * stride, head_dim)
-    last = position + (rows - 1) // group
-    limits = scratch + 64
-    for start in range(span * SPAN, min(last + 1, span * SPAN + SPAN), TILE):
-        if window > 0 and start + TILE <= position + 1 - window:
-            continue
-        for n in range(4):
-            token = start + 16 * n
-            if token > last:
-                token = start  # any block that is ours; its lanes are masked
-            block = np.int64(simd.read_i32(table + (token // block_size) * 4))
-            inside = token % block_size
-            simd.write_i64(scratch + 8 * n, keys + block * block_stride + inside * 4)
-            simd.write_i64(scratch + 32 + 8 * n, values + block * block_stride + inside * head_dim * 2)
-        row = 0
+        own = position + row // group
+        first = 0
+        if window > 0:
+            first = max(0, own + 1 - window - begin)
+        write_i32(limits + 8 * row, first)
+        write_i32(limits + 8 * row + 4, own + 1 - begin)
+    for tile in range(first_tile, end_tile):
+        row = _first_row(position, group, begin + tile * TILE)
         while row < rows:
             count = min(4, rows - row)
-            if position + (row + count - 1) // group >= start:
-                for k in range(count):
-                    own = position + (row + k) // group
-                    first = 0
-                    if window > 0:
-                        first = max(0, own + 1 - window - start)
-                    write_i32(limits + 8 * k, first)
-                    write_i32(limits + 8 * k + 4, own + 1 - start)
-                q = queries + row * head_dim * 2
-                s = state + row * stride
-                if count == 4:
-                    _tile_4(q, scratch, block_size * 4, head_dim, limits, s, stride)
-                elif count == 3:
-                    _tile_3(q, scratch, block_size * 4, head_dim, limits, s, stride)
-                elif count == 2:
-                    _tile_2(q, scratch, block_size * 4, head_dim, limits, s, stride)
-                else:
-                    _tile_1(q, scratch, block_size * 4, head_dim, limits, s, stride)
+            q, l, s = queries + row * head_dim * 2, limits + row * 8, scores + row * SPAN * 4
+            k = scratch + tile * 32
+            if count == 4:
+                _scores_4(q, k, block_size * 4, head_dim, l, tile, s)
+            elif count == 3:
+                _scores_3(q, k, block_size * 4, head_dim, l, tile, s)
+            elif count == 2:
+                _scores_2(q, k, block_size * 4, head_dim, l, tile, s)
+            else:
+                _scores_1(q, k, block_size * 4, head_dim, l, tile, s)
             row += 4
+    row = _first_row(position, group, begin)
+    while row < rows:
+        count = min(4, rows - row)
+        end = min(end_tile, (position + (row + count - 1) // group - begin) // TILE + 1)
+        s, sums = scores + row * SPAN * 4, state + row * stride + head_dim * 4
+        if count == 4:
+            _softmax_4(s, first_tile, end, sums, stride)
+        elif count == 3:
+            _softmax_3(s, first_tile, end, sums, stride)
+        elif count == 2:
+            _softmax_2(s, first_tile, end, sums, stride)
+        else:
+            _softmax_1(s, first_tile, end, sums, stride)
+        row += 4
+    for tile in range(first_tile, end_tile):
+        row = _first_row(position, group, begin + tile * TILE)
+        v = scratch + 128 + tile * 32
+        while row < rows:
+            count = min(4, rows - row)
+            w, s = scores + row * SPAN * 4 + tile * TILE * 2, state + row * stride
+            if count == 4:
+                _values_4(w, v, head_dim, s, stride)
+            elif count == 3:
+                _values_3(w, v, head_dim, s, stride)
+            elif count == 2:
+                _values_2(w, v, head_dim, s, stride)
+            else:
+                _values_1(w, v, head_dim, s, stride)
+            row += 4
+
+
+@kernel
+def _first_row(position, group, token):  # type: ignore[no-untyped-def]
+    """The first row of the four-row groups that hold one that sees `token`: rows before it see none of it."""
+    return max(0, token - position) * group // 4 * 4
 
 
 @kernel

@@ -48,7 +48,7 @@ class _BFloat(ir.Type):
 BF16 = _BFloat()
 V16F, V16I, V16H = ir.VectorType(F32, 16), ir.VectorType(I32, 16), ir.VectorType(F16, 16)
 V16W, V16B, V64B, V64W = ir.VectorType(I16, 16), ir.VectorType(I8, 16), ir.VectorType(I8, 64), ir.VectorType(I16, 64)
-V32BF = ir.VectorType(BF16, 32)
+V16BF, V32BF = ir.VectorType(BF16, 16), ir.VectorType(BF16, 32)
 
 
 class VectorF32(types.Type):
@@ -193,6 +193,14 @@ def build_to_bf16(builder: Any, value: Any) -> Any:
     odd = builder.and_(builder.lshr(bits, int_constant(16)), int_constant(1))
     rounded = builder.add(builder.add(bits, odd), int_constant(0x7FFF))
     return builder.trunc(builder.lshr(rounded, int_constant(16)), V16W)
+
+
+def build_round_bf16(builder: Any, value: Any) -> Any:
+    """`build_to_bf16` in one instruction where the CPU has it; that one takes values below 2**-126 for 0."""
+    if "avx512bf16" in cpu_features():
+        rounded = call(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", V16BF, value)
+        return builder.bitcast(rounded, V16W)
+    return build_to_bf16(builder, value)
 
 
 def build_from_bf16(builder: Any, value: Any) -> Any:

@@ -24,6 +24,7 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from tokenline.models.cpu.attention import (
+    SCRATCH_BYTES,
     SPAN,
     UNIT_ROWS,
     attend_span,
@@ -164,7 +165,7 @@ def own_layout(shape: Shape) -> tuple[int, ...]:
         UNIT_ROWS * shape.head_dim * 2,
         states,
         states,
-        256 + shape.head_dim * 4,
+        SCRATCH_BYTES + shape.head_dim * 4,
     )
     return tuple(np.cumsum([-(-size // 64) * 64 for size in sizes]).tolist())
 
@@ -326,13 +327,13 @@ def _attend(shape, weights, job, memory, layer, item, head, own):  # type: ignor
     keys = job.keys + layer * job.layer_stride + head * job.head_stride
     values = job.values + layer * job.layer_stride + head * job.head_stride
     window = word(weights.windows, layer)
-    _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch + 256)
+    _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch + SCRATCH_BYTES)
     units = rows * group
     if span >= 0:
         # every item that sees a new key writes it, the same bits each, so that none has to wait for another
         for k in range(word(job.items, 5 * item + 4), row + rows):
             if word(job.positions, k) // SPAN == span:
-                _write_keys(shape, weights, job, memory, layer, k, head, scratch + 256)
+                _write_keys(shape, weights, job, memory, layer, k, head, scratch + SCRATCH_BYTES)
         call_kernel(
             shape.attend_span, queries, units, group, position, window, span, table, keys, values,
             job.block_stride, job.block_size, dim, states, scratch,
@@ -531,7 +532,7 @@ def _tall(shape, weights, job, memory, thread, threads):  # type: ignore[no-unty
                 _tall_product(shape, weights, job, memory, own, layer, QKV, first, end)
                 for row in range(first, end):
                     for head in range(shape.kv_heads):
-                        _write_keys(shape, weights, job, memory, layer, row, head, own + memory.scratch_at + 256)
+                        _write_keys(shape, weights, job, memory, layer, row, head, own + memory.scratch_at + SCRATCH_BYTES)
             done += 1
             tile = _claim(memory, phase, tiles)
         _finish(memory, phase, done, tiles)
