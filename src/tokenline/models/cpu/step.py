@@ -516,15 +516,15 @@ def _tall(shape, weights, job, memory, thread, threads):  # type: ignore[no-unty
     """All layers, many rows."""
     keep_apart()
     own = memory.own + thread * memory.own_bytes
-    quads = (job.rows + 3) // 4
-    tiles = min(quads, threads * ((job.rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS)))
+    pairs = (job.rows + 1) // 2  # tiles have an even number of rows: the tail of one is no slower than the rest
+    tiles = min(pairs, threads * ((job.rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS)))
     for layer in range(shape.layers + 1):
         phase = layer * LAYER_PHASES
         done = 0
         tile = _claim(memory, phase, tiles)
         while tile >= 0:
-            first = quads * tile // tiles * 4
-            end = min(job.rows, quads * (tile + 1) // tiles * 4)
+            first = pairs * tile // tiles * 2
+            end = min(job.rows, pairs * (tile + 1) // tiles * 2)
             if layer > 0:
                 for product in (OUT, GATE_UP, DOWN):
                     _tall_product(shape, weights, job, memory, own, layer - 1, product, first, end)
