@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.limits import HANG_S
+
 TOKENLINE = [sys.executable, "-m", "tokenline.cli.main"]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x01\x02\r]")
 
@@ -19,7 +21,7 @@ def run(*args: object, stdin: str = "", env: Mapping[str, str] | None = None) ->
     environment = {key: value for key, value in os.environ.items() if key != "TOKENLINE_API_KEY"} | dict(env or {})
     command = [*TOKENLINE, *map(str, args)]
     data = stdin.encode(errors="surrogateescape")
-    done = subprocess.run(command, input=data, env=environment, capture_output=True, timeout=120)
+    done = subprocess.run(command, input=data, env=environment, capture_output=True, timeout=HANG_S)
     return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -41,6 +43,7 @@ class OnTerminal:
     args: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
     seen: str = ""  # all that was read, without colours
+    _received: bytes = b""
     _position: int = 0  # in `seen`: where the next `read_until` begins to look
 
     def __enter__(self) -> "OnTerminal":
@@ -56,10 +59,10 @@ class OnTerminal:
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
 
-    def read_until(self, text: str, seconds: float = 60) -> str:
+    def read_until(self, text: str) -> str:
         """What comes up to and including the next `text`."""
         start = self._position
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + HANG_S
         while text not in self.seen[start:]:
             assert time.monotonic() < deadline, f"{text!r} did not come; what came: {self.seen[start:]!r}"
             assert self._read(0.1), f"ended before {text!r} came; what came: {self.seen[start:]!r}"
@@ -75,18 +78,21 @@ class OnTerminal:
             data = os.read(self._terminal, 65536)
         except OSError:  # the other end is closed
             return False
-        self.seen += ESCAPES.sub("", data.decode(errors="replace"))
+        self._received += data  # a read may end within a character or a colour
+        self.seen = ESCAPES.sub("", self._received.decode(errors="replace"))
         return bool(data)
 
-    def wait(self, seconds: float = 30) -> int:
-        """The exit code."""
-        deadline = time.monotonic() + seconds
+    def wait(self) -> int:
+        """The exit code, once all that was written has been read."""
+        deadline = time.monotonic() + HANG_S
         while time.monotonic() < deadline:
             if not self._read(0.05):
                 time.sleep(0.05)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.pid = 0
+                while select.select([self._terminal], [], [], 0)[0] and self._read(0):
+                    pass
                 return os.waitstatus_to_exitcode(status)
         raise AssertionError(f"still running; the last that came: {self.seen[-500:]!r}")
 

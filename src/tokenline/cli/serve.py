@@ -5,6 +5,7 @@ early as it can be known: names before PyTorch is imported, the port and the tem
 """
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -259,9 +260,11 @@ def _checked_names(names: list[str]) -> tuple[str, ...]:
 def _announce(url: str, model: str) -> None:
     """Tell the parent process, in one line of JSON, where the server is; stop when the parent closes stdin or dies."""
     print(json.dumps({"url": url, "model": model}), flush=True)
+    stdin = sys.stdin.fileno()
 
     def wait_for_parent() -> None:
-        sys.stdin.buffer.read()
+        while os.read(stdin, 4096):  # not `sys.stdin.read`: Python aborts if that is under way when it ends
+            pass
         signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=wait_for_parent, name="parent", daemon=True).start()
