@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import TOKENLINE
+from tests.limits import HANG_S
 
 API_KEY = "key-of-the-tests"
 
@@ -31,15 +32,18 @@ def server(smollm2: Path) -> Iterator[RunningServer]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith("Ctrl-C"):
-            break
-    banner = "".join(lines)
-    url = next(line.split()[1] for line in lines if line.strip().startswith("address"))
-    body = json.loads(banner.split("-d '")[1].split("'")[0])
-    yield RunningServer(url, body["model"], API_KEY, banner)
-    process.terminate()
-    assert process.wait(30) == 0, "SIGTERM is how a server is told to stop, and not a failure"
+    try:
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("Ctrl-C"):
+                break
+        banner = "".join(lines)
+        url = next(line.split()[1] for line in lines if line.strip().startswith("address"))
+        body = json.loads(banner.split("-d '")[1].split("'")[0])
+        yield RunningServer(url, body["model"], API_KEY, banner)
+        process.terminate()
+        assert process.wait(HANG_S) == 0, "SIGTERM is how a server is told to stop, and not a failure"
+    finally:
+        process.kill()

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from tests.cli.command import TOKENLINE, assert_one_line, run
+from tests.limits import HANG_S
 
 MESSAGES = [
     {"role": "system", "content": "You are the keeper of an archive. " * 20},
@@ -23,22 +24,25 @@ def serving(folder: Path) -> Iterator[tuple[str, str]]:
     limits = ["--kv-cache-memory", "64MiB", "--max-model-len", "512", "--dtype", "float32"]
     options = ["--port", "0", *limits, "--cache-dir", folder]
     process = subprocess.Popen([*TOKENLINE, "serve", *map(str, options)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    banner = ""
-    for line in process.stdout:
-        banner += line
-        if line.startswith("Ctrl-C"):
-            break
-    url = next(line.split()[1] for line in banner.splitlines() if line.strip().startswith("address"))
-    yield url, banner
-    process.terminate()
-    assert process.wait(60) == 0
+    try:
+        assert process.stdout is not None
+        banner = ""
+        for line in process.stdout:
+            banner += line
+            if line.startswith("Ctrl-C"):
+                break
+        url = next(line.split()[1] for line in banner.splitlines() if line.strip().startswith("address"))
+        yield url, banner
+        process.terminate()
+        assert process.wait(HANG_S) == 0
+    finally:
+        process.kill()
 
 
 def ask(url: str) -> tuple[str, int, int]:
     """The answer, the tokens of the prompt and how many of them were cached."""
     body = {"model": "SmolLM2-135M-Instruct", "messages": MESSAGES, "max_tokens": 8, "temperature": 0}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=HANG_S).json()
     usage = answer["usage"]
     text = answer["choices"][0]["message"]["content"]
     return text, usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]

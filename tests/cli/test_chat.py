@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.command import OnTerminal, assert_one_line, run
 from tests.cli.conftest import RunningServer
+from tests.limits import HANG_S
 from tokenline.cli.chat import ending_line
 from tokenline.cli.client import ChatClient, Ending, Piece, ServerError
 
@@ -110,10 +111,10 @@ def test_with_a_server_of_its_own_which_ends_with_it() -> None:
 def test_a_server_of_its_own_ends_even_if_the_chat_is_killed() -> None:
     mark = uuid.uuid4().hex
     with OnTerminal(["chat"], {"TOKENLINE_TEST": mark}) as terminal:
-        terminal.read_until("> ", seconds=120)
+        terminal.read_until("> ")
         assert len(marked(mark)) == 2, "the chat and its server"
     # leaving the block kills the chat with SIGKILL
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_S
     while marked(mark):
         assert time.monotonic() < deadline, "the server outlived its chat"
         time.sleep(0.1)

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.command import assert_one_line, run
+from tests.limits import HANG_S
 from tokenline import __version__
 from tokenline.cli.main import app
 
@@ -15,7 +16,7 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     heavy = {"torch", "numba", "numpy", "fastapi", "huggingface_hub", "httpx"}
     code = "import sys\nfrom tokenline.cli.main import app\ntry:\n app(['--help'])\nexcept SystemExit: pass\n"
     code += f"print('heavy:', sorted({heavy} & set(sys.modules)))"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S).stdout
     assert "heavy: []" in output
     for name in ("serve", "chat", "render", "parse", "pull"):
         assert name in output

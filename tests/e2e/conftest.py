@@ -10,6 +10,8 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from tests.limits import HANG_S
+
 
 class Served:
     """The address of a running server and the official clients for it."""
@@ -18,7 +20,7 @@ class Served:
         self.url = url
         self.model = model
         self.client = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-        self.http = httpx.Client(base_url=url, timeout=120)
+        self.http = httpx.Client(base_url=url, timeout=HANG_S)
 
     def async_client(self) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
@@ -46,4 +48,4 @@ def served(smollm2: Path) -> Iterator[Served]:
         yield served
         served.http.close()
         process.stdin.close()  # which ends it
-        assert process.wait(30) == 0
+        assert process.wait(HANG_S) == 0
