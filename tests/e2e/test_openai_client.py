@@ -8,8 +8,9 @@ import openai
 import pytest
 import pytest_asyncio
 
+from tests.limits import HANG_S
 from tests.server.conftest import Served, Tiny, serving, tiny  # noqa: F401 (a fixture)
-from tests.server.helpers import eventually
+from tests.server.helpers import Slow, eventually
 from tokenline.render.chat_input import ChatInput
 
 KEY = "key-of-the-test"
@@ -133,7 +134,7 @@ async def test_each_error_is_the_exception_that_the_client_has_for_it(client: op
 
 async def test_a_full_queue_is_a_rate_limit_error(tiny: Tiny):  # noqa: F811
     async with (
-        serving(tiny, live=True, max_waiting=1) as served,
+        serving(tiny, live=True, model=cast(Any, Slow(tiny.model)), max_waiting=1) as served,
         openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0) as client,
     ):
         stream = await client.chat.completions.create(
@@ -208,17 +209,21 @@ async def test_fifty_at_once_on_one_new_prefix_prefill_it_once(client: openai.As
     assert sum(computed) == served.engine.stats().totals.computed_tokens
 
 
-async def test_a_stream_that_the_client_closes_frees_its_request(client: openai.AsyncOpenAI, served: Served):
-    stream = await client.chat.completions.create(
-        model="tiny", messages=user("long"), max_tokens=3000, stream=True, extra_body=NO_END
-    )
-    async for _ in stream:
-        break
-    await stream.close()
-    await eventually(lambda: served.engine.stats().running == 0)
-    with pytest.raises(openai.APITimeoutError):
-        await client.with_options(timeout=openai.Timeout(5.0, read=0.3)).chat.completions.create(
-            model="tiny", messages=user("long"), max_tokens=4000, extra_body=NO_END
+async def test_a_client_that_gives_up_frees_its_request(tiny: Tiny):  # noqa: F811
+    async with (
+        serving(tiny, live=True, model=cast(Any, Slow(tiny.model))) as served,
+        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0) as client,
+    ):
+        stream = await client.chat.completions.create(
+            model="tiny", messages=user("long"), max_tokens=3000, stream=True, extra_body=NO_END
         )
-    await eventually(lambda: served.engine.stats().running == 0)
-    assert served.engine.stats().totals.aborted == 2
+        async for _ in stream:
+            break
+        await stream.close()
+        await eventually(lambda: served.engine.stats().totals.aborted == 1)
+        with pytest.raises(openai.APITimeoutError):
+            await client.with_options(timeout=openai.Timeout(HANG_S, read=2.0)).chat.completions.create(
+                model="tiny", messages=user("long"), max_tokens=4000, extra_body=NO_END
+            )
+        await eventually(lambda: served.engine.stats().totals.aborted == 2)
+        assert served.engine.stats().running == 0

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 
+from tests.limits import HANG_S
 from tests.tiny import make_tiny
 from tokenline.engine.engine import Engine
 from tokenline.engine.settings import EngineSettings
@@ -64,11 +65,11 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
     async with AsyncExitStack() as stack:
         if live:
             url = await stack.enter_async_context(_listening(app))
-            http = httpx.AsyncClient(base_url=url, timeout=60)
+            http = httpx.AsyncClient(base_url=url, timeout=HANG_S)
         else:
             await stack.enter_async_context(app.router.lifespan_context(app))
             url = "http://test"
-            http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url, timeout=60)
+            http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url, timeout=HANG_S)
         await stack.enter_async_context(http)
         yield Served(app, engine, tiny.renderer, http, url)
 
@@ -80,7 +81,7 @@ async def _listening(app: FastAPI) -> AsyncIterator[str]:
     server = make_server(app, ready.set)
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        await asyncio.wait_for(ready.wait(), 20)
+        await asyncio.wait_for(ready.wait(), HANG_S)
         yield url_of(listener)
     finally:
         server.should_exit = True

@@ -2,10 +2,31 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx
+
+from tests.limits import HANG_S
+from tokenline.models.base import Batch, KVPool, Model
+
+
+class Slow:
+    """The real model with steps that take `pause_s` longer, so that what is to happen in the middle of an answer does,
+    however busy the machine is.
+    """
+
+    def __init__(self, model: Model, pause_s: float = 0.01):
+        self._model = model
+        self.pause_s = pause_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def forward(self, batch: Batch, kv: KVPool) -> Any:
+        time.sleep(self.pause_s)
+        return self._model.forward(batch, kv)
 
 
 def user(text: str) -> list[dict[str, Any]]:
@@ -56,9 +77,9 @@ def finish_reasons(chunks: list[Any]) -> dict[int, str]:
     return reasons
 
 
-async def eventually(condition: Callable[[], bool], *, within_s: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds; fail if it never does."""
-    deadline = asyncio.get_running_loop().time() + within_s
+    deadline = asyncio.get_running_loop().time() + HANG_S
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "it never came to pass"
         await asyncio.sleep(0.005)

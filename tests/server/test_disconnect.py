@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from tests.server.conftest import CHAT, TEXT, Serve, Served
-from tests.server.helpers import eventually, user
+from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny
+from tests.server.helpers import Slow, eventually, user
 
 # Prefill of this takes hundreds of steps with a batch of so few tokens.
 SLOW_PREFILL = {"max_num_seqs": 4, "max_batch_tokens": 8}
@@ -39,9 +39,9 @@ def all_free(served: Served) -> bool:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("url", [CHAT, TEXT])
-async def test_in_decode(serve: Serve, url: str, streamed: bool):
+async def test_in_decode(serve: Serve, tiny: Tiny, url: str, streamed: bool):
     """ss-02: also without streaming, where no write fails."""
-    served = await serve(live=True)
+    served = await serve(live=True, model=Slow(tiny.model))
     body = body_of(url, "hi", stream=streamed, n=2)
     await post_and_leave(served, url, body, lambda: served.engine.stats().totals.generated_tokens > 10)
     await eventually(lambda: all_free(served))
@@ -53,8 +53,8 @@ async def test_in_decode(serve: Serve, url: str, streamed: bool):
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("url", [CHAT, TEXT])
-async def test_in_prefill(serve: Serve, url: str, streamed: bool):
-    served = await serve(live=True, **SLOW_PREFILL)
+async def test_in_prefill(serve: Serve, tiny: Tiny, url: str, streamed: bool):
+    served = await serve(live=True, model=Slow(tiny.model), **SLOW_PREFILL)
     body = body_of(url, LONG, stream=streamed, max_tokens=100)
     await post_and_leave(served, url, body, lambda: served.engine.stats().running == 1)
     await eventually(lambda: all_free(served))
@@ -62,31 +62,33 @@ async def test_in_prefill(serve: Serve, url: str, streamed: bool):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_stream_that_opened_in_prefill(serve: Serve, streamed: bool):
+async def test_a_stream_that_opened_in_prefill(serve: Serve, tiny: Tiny, streamed: bool):
     """The stream opens before the first token; a client that leaves then is noticed too."""
-    served = await serve(live=True, stream_open_after_s=0.0, **SLOW_PREFILL)
+    served = await serve(live=True, model=Slow(tiny.model), stream_open_after_s=0.0, **SLOW_PREFILL)
     body = body_of(CHAT, LONG, stream=streamed, max_tokens=100)
     await post_and_leave(served, CHAT, body, lambda: served.engine.stats().running == 1)
     await eventually(lambda: all_free(served))
     assert served.engine.stats().totals.generated_tokens == 0
 
 
-async def test_while_waiting_for_others(serve: Serve):
-    served = await serve(live=True, max_num_seqs=1, max_batch_tokens=512)
-    running = asyncio.create_task(served.http.post(CHAT, json=body_of(CHAT, "first", max_tokens=300)))
+async def test_while_waiting_for_others(serve: Serve, tiny: Tiny):
+    model = Slow(tiny.model, 0.05)
+    served = await serve(live=True, model=model, max_num_seqs=1, max_batch_tokens=512)
+    running = asyncio.create_task(served.http.post(CHAT, json=body_of(CHAT, "first", max_tokens=400)))
     await eventually(lambda: served.engine.stats().running == 1)
     for streamed in (False, True):
         await post_and_leave(
             served, CHAT, body_of(CHAT, "second", stream=streamed), lambda: served.engine.stats().waiting == 1
         )
         await eventually(lambda: served.engine.stats().waiting == 0)
+    model.pause_s = 0.0
     answer = (await running).json()
-    assert answer["usage"]["completion_tokens"] == 300
+    assert answer["usage"]["completion_tokens"] == 400
     assert served.engine.stats().totals.finished == 1
 
 
-async def test_with_several_prompts(serve: Serve):
-    served = await serve(live=True)
+async def test_with_several_prompts(serve: Serve, tiny: Tiny):
+    served = await serve(live=True, model=Slow(tiny.model))
     body = {"prompt": ["a", "b", "c"], "n": 2, "max_tokens": 2000, "ignore_eos": True}
     await post_and_leave(served, TEXT, body, lambda: served.engine.stats().running == 6)
     await eventually(lambda: all_free(served))

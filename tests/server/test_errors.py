@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import CHAT, TEXT, Serve, Served, in_module_loop
-from tests.server.helpers import eventually, user
+from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny, in_module_loop
+from tests.server.helpers import Slow, eventually, user
 from tokenline.engine.request import RequestRefused
 from tokenline.models.base import Batch, KVPool, Model
 from tokenline.render.chat_input import ChatInput
@@ -321,8 +321,8 @@ async def test_a_template_that_raises_is_a_400_with_its_message(served: Served, 
     assert "Only user and assistant roles are supported!" in error["message"]
 
 
-async def test_a_full_queue_is_a_429_that_says_when_to_come_back(serve: Serve):
-    served = await serve(live=True, max_waiting=1)
+async def test_a_full_queue_is_a_429_that_says_when_to_come_back(serve: Serve, tiny: Tiny):
+    served = await serve(live=True, model=Slow(tiny.model), max_waiting=1)
     async with served.http.stream(
         "POST", CHAT, json={"messages": user("hi"), "stream": True, "max_tokens": 3000, "ignore_eos": True}
     ) as running:

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from tests.server.conftest import CHAT, TEXT, Serve, Served
-from tests.server.helpers import eventually, stream, user
+from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny
+from tests.server.helpers import Slow, eventually, stream, user
 from tokenline.server.log import JSONFormatter, TextFormatter
 
 
@@ -49,9 +49,9 @@ async def test_health_is_not_worth_a_line(served: Served, caplog):
     assert lines(caplog) == []
 
 
-async def test_a_client_that_left_is_logged_as_aborted_and_not_as_an_error(serve: Serve, caplog):
+async def test_a_client_that_left_is_logged_as_aborted_and_not_as_an_error(serve: Serve, tiny: Tiny, caplog):
     caplog.set_level("INFO")
-    served = await serve(live=True)
+    served = await serve(live=True, model=Slow(tiny.model))
     body = {"messages": user("hi"), "stream": True, "max_tokens": 3000, "ignore_eos": True}
     async with served.http.stream("POST", CHAT, json=body) as response:
         async for _ in response.aiter_lines():

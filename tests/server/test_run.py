@@ -14,12 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.limits import HANG_S
 from tests.server.conftest import CHAT, Tiny
 from tests.server.helpers import user
 from tokenline.server.run import ServerError, bind, url_of
 
 SERVER = """
 import sys
+import time
 from pathlib import Path
 from tokenline.engine.engine import Engine
 from tokenline.engine.settings import EngineSettings
@@ -29,7 +31,7 @@ from tokenline.server.app import create_app
 from tokenline.server.run import ServerError, run
 from tokenline.server.settings import ServerSettings
 
-path, grace, break_at = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+path, grace, pause, break_at = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 model = load_model(path, device="cpu", dtype="float32")
 forward, calls = model.forward, 0
 
@@ -38,6 +40,7 @@ def counted(batch, kv):
     calls += 1
     if break_at and calls > break_at:
         raise RuntimeError("broken on purpose")
+    time.sleep(pause)
     return forward(batch, kv)
 
 model.forward = counted
@@ -54,10 +57,10 @@ except ServerError as error:
 class Process:
     """A server process, its URL, and after `wait` its exit status and log."""
 
-    def __init__(self, tiny: Tiny, grace_s: float, break_at: int):
+    def __init__(self, tiny: Tiny, *arguments: float):
         root = Path(__file__).parents[2]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(SERVER), str(tiny.path), str(grace_s), str(break_at)],
+            [sys.executable, "-c", textwrap.dedent(SERVER), str(tiny.path), *map(str, arguments)],
             cwd=root,
             env={**os.environ, "PYTHONPATH": str(root / "src")},
             stdout=subprocess.PIPE,
@@ -72,7 +75,7 @@ class Process:
         self._process.send_signal(number)
 
     def wait(self) -> tuple[int, str]:
-        _, log = self._process.communicate(timeout=60)
+        _, log = self._process.communicate(timeout=HANG_S)
         return self._process.returncode, log
 
     def end(self) -> None:
@@ -81,8 +84,9 @@ class Process:
 
 
 @contextmanager
-def server(tiny: Tiny, *, grace_s: float = 10.0, break_at: int = 0) -> Iterator[Process]:
-    process = Process(tiny, grace_s, break_at)
+def server(tiny: Tiny, *, grace_s: float = 10.0, pause_s: float = 0.0, break_at: int = 0) -> Iterator[Process]:
+    """`pause_s` makes each step longer, so that a long answer is under way however late the signal comes."""
+    process = Process(tiny, grace_s, pause_s, break_at)
     try:
         yield process
     finally:
@@ -102,8 +106,8 @@ def data_of(lines: Iterator[str]) -> Iterator[dict | str]:
 
 def test_after_sigterm_a_short_stream_comes_to_its_end(tiny: Tiny):
     with (
-        server(tiny, grace_s=50.0) as process,
-        httpx.stream("POST", process.url + CHAT, json=body(200), timeout=60) as response,
+        server(tiny, grace_s=HANG_S) as process,
+        httpx.stream("POST", process.url + CHAT, json=body(200), timeout=HANG_S) as response,
     ):
         seen = []
         for data in data_of(response.iter_lines()):
@@ -119,8 +123,8 @@ def test_after_sigterm_a_short_stream_comes_to_its_end(tiny: Tiny):
 
 def test_after_the_grace_period_a_long_stream_ends_with_an_error(tiny: Tiny):
     with (
-        server(tiny, grace_s=0.2) as process,
-        httpx.stream("POST", process.url + CHAT, json=body(4000), timeout=60) as response,
+        server(tiny, grace_s=0.2, pause_s=0.02) as process,
+        httpx.stream("POST", process.url + CHAT, json=body(4000), timeout=HANG_S) as response,
     ):
         seen = []
         for data in data_of(response.iter_lines()):
@@ -137,19 +141,20 @@ def test_after_the_grace_period_a_long_stream_ends_with_an_error(tiny: Tiny):
 
 
 def test_after_the_grace_period_a_plain_answer_is_a_503(tiny: Tiny):
-    with server(tiny, grace_s=0.2) as process:
-        with httpx.stream("POST", process.url + CHAT, json=body(4000), timeout=60) as running:
+    with server(tiny, grace_s=0.2, pause_s=0.02) as process:
+        with httpx.stream("POST", process.url + CHAT, json=body(4000), timeout=HANG_S) as running:
             chunks = data_of(running.iter_lines())
             next(chunks)  # the server is at work
             client = socket.create_connection(process.url.removeprefix("http://").split(":"))
             data = json.dumps({**body(4000), "stream": False}).encode()
-            kind = "Content-Type: application/json"
+            kind = "Content-Type: application/json\r\nExpect: 100-continue"
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{kind}\r\nContent-Length: {len(data)}\r\n\r\n"
-            client.sendall(head.encode() + data)
-            for number, _ in enumerate(chunks):
-                if number == 20:
-                    process.signal(signal.SIGTERM)
-            client.settimeout(30)
+            client.settimeout(HANG_S)
+            client.sendall(head.encode())
+            assert client.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it is reading the request
+            client.sendall(data)
+            process.signal(signal.SIGTERM)
+            list(chunks)
             answer = b""
             while chunk := client.recv(65536):
                 answer += chunk
@@ -161,7 +166,7 @@ def test_after_the_grace_period_a_plain_answer_is_a_503(tiny: Tiny):
 
 def test_an_idle_server_ends_at_once_on_ctrl_c(tiny: Tiny):
     with server(tiny, grace_s=60) as process:
-        assert httpx.get(process.url + "/health").status_code == 200
+        assert httpx.get(process.url + "/health", timeout=HANG_S).status_code == 200
         process.signal(signal.SIGINT)
         code, log = process.wait()
         assert code == 0, log
@@ -169,11 +174,11 @@ def test_an_idle_server_ends_at_once_on_ctrl_c(tiny: Tiny):
 
 def test_a_process_whose_engine_has_died_exits_with_an_error(tiny: Tiny):
     with server(tiny, break_at=1) as process:
-        answers = [httpx.post(process.url + CHAT, json={**body(5), "stream": False}, timeout=60) for _ in range(1)]
+        answers = [httpx.post(process.url + CHAT, json={**body(5), "stream": False}, timeout=HANG_S) for _ in range(1)]
         assert [answer.status_code for answer in answers] == [500]
         for _ in range(2):
             try:
-                httpx.post(process.url + CHAT, json={**body(5), "stream": False}, timeout=60)
+                httpx.post(process.url + CHAT, json={**body(5), "stream": False}, timeout=HANG_S)
             except httpx.HTTPError:
                 break  # it has gone already
         code, log = process.wait()
