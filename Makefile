@@ -13,7 +13,7 @@ test: check
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-slow: setup-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --hypothesis-profile random $(ARGS)
 
 check: setup-dev
 	$(BIN)/ruff format --check .

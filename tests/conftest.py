@@ -1,4 +1,6 @@
-"""What tests of several rooms share: the default model and its renderer, each fetched or built once a session."""
+"""What tests of several rooms share: the default model and its renderer, each fetched or built once a session; and how
+Hypothesis looks for examples.
+"""
 
 import os
 from pathlib import Path
@@ -8,8 +10,15 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tokenline.models.fetch import fetch_default_model
+
+# A busy machine must not make a test fail, so nothing is timed. `make test` tries the same examples every time, so that
+# a failure is about the change at hand; `make test-slow` looks for new ones.
+settings.register_profile("random", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("random"), derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,9 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 @given(text=TEXTS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_a_text_comes_back_from_its_ids(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     stream = OutputStream(tokenizer)
