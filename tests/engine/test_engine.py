@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.engine.ledger import LedgerModel, expected_answer
+from tests.limits import HANG_S
 from tokenline.engine import Engine, EngineSettings, FinishReason, Request, RequestRefused, SamplingParams
 from tokenline.models.errors import ModelError
 
@@ -43,7 +44,7 @@ async def collect(engine: Engine, made: Request):
 
 
 async def until_idle(engine: Engine) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while engine.stats().running or engine.stats().waiting:
             await asyncio.sleep(0.005)
 
@@ -119,8 +120,8 @@ async def test_a_pool_smaller_than_the_context_is_named_as_the_reason():
 
 
 async def test_a_full_queue_refuses_and_recovers():
-    async with running(max_waiting=2) as engine:
-        streams = [engine.generate(request(f"r{i}", [i], max_tokens=150)) for i in range(2)]
+    async with running(LedgerModel(max_positions=100_000), kv_cache_memory=8 * 200_000, max_waiting=2) as engine:
+        streams = [engine.generate(request(f"r{i}", [i], max_tokens=90_000)) for i in range(2)]
         for stream in streams:
             await anext(stream)
         with pytest.raises(RequestRefused) as refused:
@@ -149,7 +150,7 @@ async def test_an_engine_that_keeps_failing_says_so_and_refuses():
         for i in range(3):
             _, reasons, _ = await collect(engine, request(f"bad{i}", [77]))
             assert reasons[0] == FinishReason.ERROR
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             while engine.healthy:
                 await asyncio.sleep(0.01)
         with pytest.raises(RequestRefused) as refused:
@@ -182,7 +183,7 @@ async def test_close_without_grace_ends_what_runs():
         task = asyncio.create_task(collect(engine, request("a", [1, 2], max_tokens=90_000)))
         await asyncio.sleep(0.05)
         await engine.close(grace_s=0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             _, reasons, _ = await task
         assert reasons[0] == FinishReason.ABORT
 
