@@ -4,6 +4,10 @@ bfloat16 bits in uint16 arrays, laid out for dot products of bfloat16 pairs (`at
 
     keys    [layer, block, kv head, head_dim / 2, token, 2]    pairs of dimensions, tokens as lanes
     values  [layer, block, kv head, token / 2, head_dim, 2]    pairs of tokens, dimensions as lanes
+
+In memory all layers of a block lie together: memory is then taken block by block as tokens come to be held. Layer by
+layer, a block would touch a huge page of its own in every layer, and the first prompt to reach them would wait while
+the system clears all these.
 """
 
 import numpy as np
@@ -25,11 +29,12 @@ class CPUKVPool:
         self.block_size = block_size
         try:
             # zeros, not empty: a slot that was never written must be finite, and the pages come only when touched
-            self.keys = np.zeros((num_layers, num_blocks, num_kv_heads, head_dim // 2, block_size, 2), np.uint16)
-            self.values = np.zeros((num_layers, num_blocks, num_kv_heads, block_size // 2, head_dim, 2), np.uint16)
+            keys = np.zeros((num_blocks, num_layers, num_kv_heads, head_dim // 2, block_size, 2), np.uint16)
+            values = np.zeros((num_blocks, num_layers, num_kv_heads, block_size // 2, head_dim, 2), np.uint16)
         except (MemoryError, ValueError) as error:
             size = 4 * num_layers * num_blocks * num_kv_heads * block_size * head_dim
             raise ModelError(f"no memory for a KV pool of {size / 2**30:.1f} GiB") from error
+        self.keys, self.values = keys.swapaxes(0, 1), values.swapaxes(0, 1)
         self.layout = (
             f"cpu bfloat16 pairs [k v, layers {num_layers}, kv heads {num_kv_heads}, block, head dim {head_dim}]"
         )
