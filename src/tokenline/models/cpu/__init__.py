@@ -2,3 +2,7 @@
 
 `model.load_cpu_model` is the way in. `docs`: see `step.py` for how the pieces make a step.
 """
+
+from tokenline.models.kernel_cache import ensure_kernel_cache
+
+ensure_kernel_cache()
