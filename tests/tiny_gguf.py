@@ -67,12 +67,42 @@ def write_gguf(
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         kind = gguf.GGMLQuantizationType[quant if values.ndim > 1 else "F32"]
-        writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
+        blocks = quantize_q4_k(values) if kind.name == "Q4_K" else gguf.quantize(values, kind)
+        writer.add_tensor(stored, blocks, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def quantize_q4_k(values: np.ndarray) -> np.ndarray:
+    """Float32 [rows, a multiple of 256] -> Q4_K blocks, which the library reads but does not write. By the definition
+    in ggml-quants.c, without its search for the best scale.
+    """
+    groups = values.reshape(len(values), -1, 8, 32)
+    lowest = -np.minimum(groups.min(axis=3), 0)
+    step = (groups.max(axis=3) + lowest) / 15
+
+    def six_bits(wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # float16 unit [.., 1], integers [.., 8]
+        unit = (wanted.max(axis=2, keepdims=True) / 63).astype(np.float16)
+        whole = np.rint(wanted / np.maximum(unit.astype(np.float32), 1e-30)).clip(0, 63)
+        return unit, whole.astype(np.uint8)
+
+    d, s = six_bits(step)
+    d_min, m = six_bits(lowest)
+    scale, low = d.astype(np.float32) * s, d_min.astype(np.float32) * m
+    q = np.rint((groups + low[..., None]) / np.maximum(scale, 1e-30)[..., None]).clip(0, 15).astype(np.uint8)
+    packed = np.concatenate(
+        (
+            s[..., :4] | s[..., 4:] >> 4 << 6,
+            m[..., :4] | m[..., 4:] >> 4 << 6,
+            s[..., 4:] & 15 | (m[..., 4:] & 15) << 4,
+        ),
+        axis=2,
+    )
+    nibbles = (q[:, :, 0::2] | q[:, :, 1::2] << 4).reshape(*q.shape[:2], 128)
+    return np.concatenate((d.view(np.uint8), d_min.view(np.uint8), packed, nibbles), axis=2).reshape(len(values), -1)
 
 
 def permute(weights: np.ndarray, heads: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from tests.tiny_gguf import ARCHITECTURES, make_tiny_gguf, write_gguf
 from tokenline.models import weights as weights_module
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import dequantize_blocks
-from tokenline.models.weights import GGUFWeights, expected_tensors, open_weights
+from tokenline.models.weights import Blocks, GGUFWeights, expected_tensors, open_weights
 
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
 
@@ -92,16 +92,27 @@ def test_quantised_gguf(tmp_path: Path, quant: str) -> None:
         np.testing.assert_array_equal(weights.read(name).numpy(), expected, err_msg=name)
 
 
-def test_raw_blocks(tmp_path: Path) -> None:
-    weights = open_weights(make_tiny_gguf("llama", tmp_path / "m.gguf", quant="Q4_1"))
-    for name in weights.shapes:
-        blocks = weights.blocks(name)
+@pytest.mark.parametrize("piece_values", [100, 4 * 1024 * 1024])
+def test_stored_pieces(tmp_path: Path, piece_values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks as the file has them, in the same order as the values, in pieces that begin where panels do."""
+    monkeypatch.setattr(weights_module, "_PIECE_VALUES", piece_values)
+    weights = open_weights(make_tiny_gguf("llama", tmp_path / "m.gguf", quant="Q4_1", num_key_value_heads=4))
+    for name, shape in weights.shapes.items():
+        pieces = list(weights.stored_pieces(name))
+        assert [start for start, _ in pieces] == [start for start, _ in weights.pieces(name)]
         if name.endswith("norm.weight"):
-            assert blocks is None
-        else:
-            assert blocks is not None
-            assert (blocks.kind, blocks.data.shape[0], blocks.columns) == ("Q4_1", *weights.shapes[name])
-            np.testing.assert_array_equal(dequantize_blocks(blocks.data, "Q4_1"), weights.read(name).numpy())
+            assert weights.stored_kind(name) == "F32"
+            assert all(isinstance(piece, torch.Tensor) for _, piece in pieces)
+            continue
+        assert weights.stored_kind(name) == "Q4_1"
+        if piece_values == 100:
+            assert [start for start, _ in pieces] == list(range(0, shape[0], 64))
+        values = []
+        for _, piece in pieces:
+            assert isinstance(piece, Blocks)
+            assert (piece.kind, piece.columns) == ("Q4_1", shape[1])
+            values.append(dequantize_blocks(piece.data, "Q4_1"))
+        np.testing.assert_array_equal(np.concatenate(values), weights.read(name).numpy())
 
 
 def test_k_quants_through_the_loader(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ that a loader needs little more memory than its own result. GGUF's quantised blo
 """
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,13 +20,14 @@ from safetensors import SafetensorError, safe_open
 
 from tokenline.models.config import ModelConfig, config_from_gguf, config_from_hf
 from tokenline.models.errors import ModelError
-from tokenline.models.gguf_file import GGUFFile
+from tokenline.models.gguf_file import GGUFFile, dequantize_blocks
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes that there are to read."""
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+PIECE_ROWS = 64  # a panel of the CPU kernels
 _PIECE_VALUES = 4 * 1024 * 1024  # 16 MiB as float32
 
 
@@ -66,6 +68,12 @@ class Blocks:
     data: np.ndarray  # uint8 [rows, bytes a row]
     columns: int  # values a row
 
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, rows: slice) -> "Blocks":
+        return Blocks(self.kind, self.data[rows], self.columns)
+
 
 class Weights(ABC):
     """An opened checkpoint. Names and shapes are those of `expected_tensors(config)`, all checked to be there."""
@@ -82,12 +90,22 @@ class Weights(ABC):
         """Bytes of the tensor in the file."""
 
     @abstractmethod
-    def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
-        """The tensor in pieces of consecutive rows, each (first row, values); dtypes as `read` has them."""
+    def stored_kind(self, name: str) -> str:
+        """How the file stores the tensor: "BF16", "F32", "Q4_K", ..."""
 
-    def blocks(self, name: str) -> Blocks | None:
-        """The tensor's quantised blocks; None where it is stored as plain floats (use `read`)."""
-        return None
+    @abstractmethod
+    def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
+        """The tensor in pieces of consecutive rows, each (first row, values); dtypes as `read` has them. The first row
+        is a multiple of `PIECE_ROWS`.
+        """
+
+    def stored_pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor | Blocks]]:
+        """Like `pieces`, with quantised blocks as the file has them."""
+        return self.pieces(name)
+
+    def file_name(self, name: str) -> str:
+        """What the file calls a tensor, for error messages."""
+        return name
 
     @cached_property
     def total_bytes(self) -> int:
@@ -113,22 +131,18 @@ class Weights(ABC):
         """Compare the tensors that are there, by their Hugging Face names, with those that should be."""
         for name, shape in self.shapes.items():
             if name not in found:
-                raise ModelError(f"{self.path.name}: tensor {self._file_name(name)} (shape {list(shape)}) is missing")
+                raise ModelError(f"{self.path.name}: tensor {self.file_name(name)} (shape {list(shape)}) is missing")
             if found[name] != shape:
                 raise ModelError(
-                    f"{self.path.name}: tensor {self._file_name(name)} has shape {list(found[name])}, "
+                    f"{self.path.name}: tensor {self.file_name(name)} has shape {list(found[name])}, "
                     f"the configuration asks for {list(shape)}"
                 )
         if extra := [name for name in found if name not in self.shapes and not ignored(name)]:
             more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
             raise ModelError(
-                f"{self.path.name}: tensor {self._file_name(extra[0])}{more} has no place in a {self.config.family} "
+                f"{self.path.name}: tensor {self.file_name(extra[0])}{more} has no place in a {self.config.family} "
                 "decoder of this configuration; leaving it out would give wrong answers"
             )
-
-    def _file_name(self, name: str) -> str:
-        """What the file calls a tensor, for error messages."""
-        return name
 
 
 def open_weights(path: Path, progress: Progress | None = None) -> Weights:
@@ -214,6 +228,9 @@ class SafetensorsWeights(Weights):
     def stored_bytes(self, name: str) -> int:
         return int(np.prod(self.shapes[name])) * _FLOAT_BYTES[self._dtypes[name]]
 
+    def stored_kind(self, name: str) -> str:
+        return self._dtypes[name]
+
     def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
         for start, stop in _row_ranges(self.shapes[name]):
             with _OpenSafetensors(self._files[name]) as data:
@@ -249,9 +266,11 @@ def _safe_names(file: Path) -> list[str]:
         return list(data.keys())
 
 
-def _row_ranges(shape: tuple[int, ...]) -> Iterable[tuple[int, int]]:
-    """Ranges of rows of at most `_PIECE_VALUES` values each (one row at least)."""
-    step = max(1, _PIECE_VALUES // int(np.prod(shape[1:])))
+def _row_ranges(shape: tuple[int, ...], together: int = PIECE_ROWS) -> Iterable[tuple[int, int]]:
+    """Ranges of rows of at most `_PIECE_VALUES` values each, or of `together` rows if those are more; all but the last
+    are multiples of `together` rows.
+    """
+    step = max(1, _PIECE_VALUES // (int(np.prod(shape[1:])) * together)) * together
     return ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))
 
 
@@ -296,30 +315,37 @@ class GGUFWeights(Weights):
         found = {by_gguf.get(name, name): tensor.shape for name, tensor in file.tensors.items()}
         self._check(found, lambda name: name == "rope_freqs.weight")
 
-    def _file_name(self, name: str) -> str:
+    def file_name(self, name: str) -> str:
         return gguf_name(name) if name in self.shapes else name
 
     def stored_bytes(self, name: str) -> int:
         return self.file.tensors[gguf_name(name)].num_bytes
 
+    def stored_kind(self, name: str) -> str:
+        return self.file.tensors[gguf_name(name)].kind
+
     def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
-        stored, order = gguf_name(name), self._row_order(name)
-        if order is not None or len(self.shapes[name]) == 1:
-            values = torch.from_numpy(self.file.read(stored).reshape(self.shapes[name]))
-            yield 0, values if order is None else values[torch.from_numpy(order)]
+        if len(self.shapes[name]) == 1:
+            values, order = self.file.read(gguf_name(name)), self._row_order(name)
+            yield 0, torch.from_numpy(values if order is None else values[order])
             self._count(self.stored_bytes(name))
             return
-        for start, stop in _row_ranges(self.shapes[name]):
-            yield start, torch.from_numpy(self.file.read(stored, start, stop))
-            self._count(self.stored_bytes(name) * (stop - start) // self.shapes[name][0])
+        for start, blocks in self._block_pieces(name):
+            yield start, torch.from_numpy(dequantize_blocks(blocks.data, blocks.kind))
 
-    def blocks(self, name: str) -> Blocks | None:
-        tensor = self.file.tensors[gguf_name(name)]
-        if tensor.kind in ("F32", "F16", "BF16"):
-            return None
-        data, order = self.file.read_blocks(tensor.name), self._row_order(name)
-        self._count(tensor.num_bytes)
-        return Blocks(tensor.kind, data if order is None else data[order], tensor.shape[-1])
+    def stored_pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor | Blocks]]:
+        return self.pieces(name) if self.stored_kind(name) in ("F32", "F16", "BF16") else self._block_pieces(name)
+
+    def _block_pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
+        """A matrix in pieces, rows in Hugging Face order."""
+        tensor, order = self.file.tensors[gguf_name(name)], self._row_order(name)
+        together = PIECE_ROWS if order is None else math.lcm(PIECE_ROWS, self.config.head_dim)
+        for start, stop in _row_ranges(tensor.shape, together):
+            data = self.file.read_blocks(tensor.name, start, stop)
+            if order is not None:  # rows change places within a head only
+                data = data[order[start:stop] - start]
+            yield start, Blocks(tensor.kind, data, tensor.shape[-1])
+            self._count(tensor.num_bytes * (stop - start) // tensor.shape[0])
 
     def _row_order(self, name: str) -> np.ndarray | None:
         """Where each Hugging Face row lies in the file, or None if rows lie in that order.

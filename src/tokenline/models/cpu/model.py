@@ -48,7 +48,8 @@ def why_not(config: ModelConfig) -> str | None:
 def load_cpu_model(path: Path, dtype: str = "auto", progress: Progress | None = None) -> "CPUModel":
     """Load a model (a directory in Hugging Face layout or a .gguf file) for the CPU kernels.
 
-    dtype "auto" keeps GGUF's Q4_0, Q4_1 and Q8_0 as they are and makes everything else int8; "int8" is the same.
+    dtype "auto" keeps GGUF's blocks of 4 and 8 bits as they are and makes everything else int8 (see `pack`); "int8" is
+    the same.
     Raises ModelError where the model's shape is outside of what the kernels do: see `why_not`.
     """
     if dtype not in ("auto", "int8"):

@@ -1,16 +1,24 @@
 """Weights into panels: from float tensors and from GGUF's quantised blocks to the layout that `linear.py` reads.
 
-Q4_0, Q4_1 and Q8_0 are taken as they are, only moved; everything else becomes Q8: int8 with one float16 scale per 32
-inputs.
+GGUF's own values are kept where a panel can say them: those of Q4_0, Q4_1, Q5_0 and Q8_0 to the last bit; those of Q4_K
+up to rounding each group's scale and minimum, products of two numbers there, to float16. Everything else becomes Q8:
+int8 with one float16 scale per 32 inputs.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from tokenline.models.cpu.linear import GROUP, GROUP_BYTES, PANEL, Q4, Q8
+from tokenline.models.cpu.quantise import quantise_q8
+from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import dequantize_blocks
 from tokenline.models.weights import Blocks, Weights
+
+_FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
+_CHUNK_VALUES = 128 * 1024  # packed at once by a thread: 512 kB as float32, which its second-level cache holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,49 +35,125 @@ class Packed:
         return len(self.data)
 
 
+class ScaleError(Exception):
+    """A scale that float16 does not hold."""
+
+
 def pack_tensor(weights: Weights, name: str) -> Packed:
-    """Read one matrix and pack it."""
-    if (blocks := weights.blocks(name)) is not None:
-        return pack_blocks(blocks)
+    """Read one matrix and pack it, a piece at a time and each piece on all threads.
+
+    Raises ModelError for values that int8 with a float16 scale cannot carry.
+    """
+    for kind in (Q4, Q8) if weights.stored_kind(name) in _FOUR_BITS else (Q8,):
+        try:
+            return _pack_tensor(weights, name, kind)
+        except ScaleError:
+            continue
+    raise ModelError(
+        f"{weights.path.name}: tensor {weights.file_name(name)} holds values that are not finite or beyond 8 million, "
+        "which int8 cannot carry; as float32 they can be kept"
+    )
+
+
+def _pack_tensor(weights: Weights, name: str, kind: int) -> Packed:
     rows, columns = weights.shapes[name]
-    groups = -(-columns // GROUP)
-    q = np.empty((rows, groups * GROUP), np.int8)
-    scale = np.empty((rows, groups), np.float16)
-    for start, values in weights.pieces(name):
-        stop = start + len(values)
-        q[start:stop], scale[start:stop] = quantise_q8(values.float().numpy())
-    return pack_q8(q, scale, columns)
+    data = np.empty((-(-rows // PANEL), -(-columns // GROUP) * GROUP_BYTES[kind]), np.uint8)
+    step = max(1, _CHUNK_VALUES // (columns * PANEL)) * PANEL
+
+    def pack(chunk: torch.Tensor | Blocks, start: int) -> None:
+        packed = pack_rows(chunk, kind)
+        data[start // PANEL :][: packed.panels] = packed.data
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        for start, piece in weights.stored_pieces(name):
+            places = range(0, len(piece), step)
+            done = threads.map(pack, (piece[at : at + step] for at in places), (start + at for at in places))
+            list(done)  # raises what a thread raised
+    return Packed(kind, data, rows, columns)
 
 
-def pack_blocks(blocks: Blocks) -> Packed:
-    """Pack GGUF blocks."""
-    raw = blocks.data
-    if blocks.kind == "Q8_0":
-        parts = raw.reshape(len(raw), -1, 34)
-        scale = np.ascontiguousarray(parts[:, :, :2]).view(np.float16)[:, :, 0]
-        q = np.ascontiguousarray(parts[:, :, 2:]).view(np.int8).reshape(len(raw), -1)
-        return pack_q8(q, scale, blocks.columns)
-    if blocks.kind in ("Q4_0", "Q4_1"):
-        head = 2 if blocks.kind == "Q4_0" else 4
-        parts = raw.reshape(len(raw), -1, head + 16)
-        scales = np.ascontiguousarray(parts[:, :, :head]).view(np.float16)
-        scale = scales[:, :, 0]
-        low = scale * np.float16(-8) if blocks.kind == "Q4_0" else scales[:, :, 1]
-        return pack_q4(np.ascontiguousarray(parts[:, :, head:]), scale, low, blocks.columns)
-    q, scale = quantise_q8(dequantize_blocks(raw, blocks.kind))
-    return pack_q8(q, scale, blocks.columns)
+def pack_rows(rows: torch.Tensor | Blocks, kind: int) -> Packed:
+    """Pack rows of a matrix, floats or GGUF blocks, into panels of that kind (Q4: only the types of 4 bits).
+
+    Raises ScaleError where a scale or lowest value does not fit float16.
+    """
+    if isinstance(rows, torch.Tensor):
+        q, scale = quantise_q8(rows.float().numpy())
+        return pack_q8(q, _finite(scale), rows.shape[1])
+    if kind == Q4:
+        nibbles, scale, low = _q4_k(rows.data) if rows.kind == "Q4_K" else _q4_0_or_1(rows.data, rows.kind)
+        return pack_q4(nibbles, _finite(scale), _finite(low), rows.columns)
+    if rows.kind == "Q8_0":
+        q, scale = _q8_0(rows.data)
+    elif rows.kind == "Q5_0":
+        q, scale = _q5_0(rows.data)
+    else:
+        q, scale = quantise_q8(dequantize_blocks(rows.data, rows.kind))
+    return pack_q8(q, _finite(scale), rows.columns)
 
 
-def quantise_q8(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Float32 [rows, columns] -> int8 [rows, columns padded to 32] and float16 scales [rows, groups]."""
-    rows, columns = values.shape
-    if columns % GROUP:
-        values = np.pad(values, ((0, 0), (0, GROUP - columns % GROUP)))
-    groups = values.reshape(rows, -1, GROUP)
-    scale = (np.abs(groups).max(axis=2) / 127).astype(np.float16)
-    inverse = np.divide(1, scale, out=np.zeros(scale.shape, np.float32), where=scale > 0, dtype=np.float32)
-    q = np.clip(np.rint(groups * inverse[:, :, None]), -127, 127).astype(np.int8)
-    return q.reshape(rows, -1), scale
+def _finite(values: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all():
+        raise ScaleError
+    return values
+
+
+# GGUF's blocks (ggml-common.h, ggml-quants.c): uint8 [rows, bytes] -> integers, float16 scales and lowest values ----
+
+
+def _q8_0(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks of 32: float16 d, 32 int8; w = d * q."""
+    parts = raw.reshape(len(raw), -1, 34)
+    q = np.ascontiguousarray(parts[:, :, 2:]).view(np.int8)
+    return q.reshape(len(raw), -1), _halves(parts, 0)
+
+
+def _q5_0(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks of 32: float16 d, 32 fifth bits, 16 bytes of two values (i and i + 16); w = d * (q - 16)."""
+    parts = raw.reshape(len(raw), -1, 22)
+    fifth = np.unpackbits(parts[:, :, 2:6], axis=2, bitorder="little")
+    four = np.concatenate((parts[:, :, 6:] & 15, parts[:, :, 6:] >> 4), axis=2)
+    q = (four | fifth << 4).view(np.int8) - np.int8(16)
+    return q.reshape(len(raw), -1), _halves(parts, 0)
+
+
+def _q4_0_or_1(raw: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Blocks of 32: float16 d, in Q4_1 float16 m, 16 bytes of two values (i and i + 16); w = d * (q - 8), d * q + m."""
+    head = 2 if kind == "Q4_0" else 4
+    parts = raw.reshape(len(raw), -1, head + 16)
+    scale = _halves(parts, 0)
+    with np.errstate(over="ignore"):
+        low = scale * np.float16(-8) if kind == "Q4_0" else _halves(parts, 2)
+    return np.ascontiguousarray(parts[:, :, head:]), scale, low
+
+
+def _q4_k(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Blocks of 256 in 8 groups: float16 d and dmin, 12 bytes of 6-bit s and m for the groups, 4 x 32 bytes of two
+    values (i of groups 2j and 2j + 1); w = d * s * q - dmin * m.
+    """
+    rows = len(raw)
+    parts = raw.reshape(rows, -1, 144)
+    six, top = parts[:, :, 4:16] & 63, parts[:, :, 4:16] >> 6
+    last = parts[:, :, 12:16]  # the lower 4 bits of groups 4 to 7; their upper 2 are on top of groups 0 to 3
+    s = np.concatenate((six[:, :, :4], last & 15 | top[:, :, :4] << 4), axis=2)
+    m = np.concatenate((six[:, :, 4:8], last >> 4 | top[:, :, 4:8] << 4), axis=2)
+    with np.errstate(over="ignore"):
+        scale = (_halves(parts, 0).astype(np.float32)[:, :, None] * s).astype(np.float16)
+        low = (_halves(parts, 2).astype(np.float32)[:, :, None] * m).astype(np.float16)
+    pairs = parts[:, :, 16:].reshape(rows, -1, 4, 2, 16)
+    first, second = pairs[:, :, :, 0], pairs[:, :, :, 1]  # inputs 0 to 15 and 16 to 31 of two groups
+    nibbles = np.empty((rows, pairs.shape[1], 4, 2, 16), np.uint8)
+    nibbles[:, :, :, 0] = first & 15 | second << 4
+    nibbles[:, :, :, 1] = first >> 4 | second & 0xF0
+    return nibbles.reshape(rows, -1, 16), scale.reshape(rows, -1), -low.reshape(rows, -1)
+
+
+def _halves(parts: np.ndarray, at: int) -> np.ndarray:
+    """The float16 at byte `at` of each block."""
+    return np.ascontiguousarray(parts[:, :, at : at + 2]).view(np.float16)[:, :, 0]
+
+
+# The layout -----------------------------------------------------------------------------------------------------------
 
 
 def pack_q8(q: np.ndarray, scale: np.ndarray, columns: int) -> Packed:
