@@ -50,3 +50,17 @@ def test_namespaces_and_roots_have_no_key_in_common():
 
 def test_a_slice_of_an_array_is_hashed_by_its_values():
     assert keys(np.arange(64, dtype=np.int32)[::2]) == keys(list(range(0, 64, 2)))
+
+
+@given(st.lists(st.tuples(st.sampled_from([Namespace(), Namespace(salt="X")]), ids), max_size=8))
+def test_keys_do_not_depend_on_the_lines_named_before(lines):
+    named = LineKeys(4)
+    for namespace, line in lines:
+        assert named.of(namespace, np.asarray(line, np.int32)) == keys(line, namespace)
+
+
+def test_a_line_that_is_changed_in_place_has_other_keys():
+    line, named = np.arange(12, dtype=np.int32), LineKeys(4)
+    first = named.of(Namespace(), line)
+    line[5] = 99
+    assert named.of(Namespace(), line) == keys(line) != first

@@ -9,21 +9,34 @@ import hashlib
 import numpy as np
 
 from tokenline.engine.request import Namespace
+from tokenline.ids import common_prefix
 
 
 class LineKeys:
-    """SHA-256 chains. `root` sets apart what must never be taken for one another, e.g. lines of different models."""
+    """SHA-256 chains. `root` sets apart what must never be taken for one another, e.g. lines of different models.
+
+    The last line is remembered with its keys, and the next one hashed only from where the two part: a line that gives
+    up its blocks one by one is hashed once, and chats on one system prompt share the keys of that.
+    """
 
     def __init__(self, block_size: int, root: bytes = b""):
         self.block_size = block_size
         self.root = root
+        self._last_namespace: Namespace | None = None
+        self._last_ids = np.empty(0, np.int32)
+        self._last_keys: list[bytes] = []
 
     def of(self, namespace: Namespace, ids: np.ndarray) -> list[bytes]:
         """`keys[n]` names the first n whole blocks of `ids` (int32); `keys[0]` is the namespace's empty line."""
-        # repr of a NamedTuple of strings tells its parts apart, as the namespace itself does.
-        keys = [hashlib.sha256(self.root + repr(namespace).encode()).digest()]
         data = np.asarray(ids, np.int32).tobytes()
-        size = self.block_size * np.dtype(np.int32).itemsize
-        for start in range(0, len(data) - size + 1, size):
+        ids = np.frombuffer(data, np.int32)  # nobody can change these
+        if namespace == self._last_namespace:
+            keys = self._last_keys[: common_prefix(self._last_ids, ids) // self.block_size + 1]
+        else:
+            # repr of a NamedTuple of strings tells its parts apart, as the namespace itself does.
+            keys = [hashlib.sha256(self.root + repr(namespace).encode()).digest()]
+        size = self.block_size * ids.itemsize
+        for start in range((len(keys) - 1) * size, len(data) - size + 1, size):
             keys.append(hashlib.sha256(keys[-1] + data[start : start + size]).digest())
+        self._last_namespace, self._last_ids, self._last_keys = namespace, ids, keys
         return keys
