@@ -407,6 +407,76 @@ def test_one_callers_hundred_requests_do_not_keep_another_caller_waiting():
     assert len(answers.finish) <= 6, "it was next in turn"
 
 
+class TimedLedger(LedgerModel):
+    """Takes 1 ms a token by a clock of its own."""
+
+    def __init__(self):
+        super().__init__(max_positions=4000)
+        self.now_s = 0.0
+        self.steps_s: list[float] = []
+
+    def forward(self, batch, kv):
+        self.steps_s.append(len(batch.ids) / 1000)
+        self.now_s += self.steps_s[-1]
+        return super().forward(batch, kv)
+
+
+def test_a_long_prompt_holds_up_running_streams_by_a_small_chunk_only():
+    model = TimedLedger()
+    core = EngineCore(model, 1000, 4, 8, 512, 4000, clock=lambda: model.now_s)
+    run(core, make_request("first", [1] * 600, max_tokens=1))
+    assert model.steps_s[0] == 0.512, "nobody waits: the whole budget"
+    core.add(make_request("stream", [2, 3], max_tokens=60))
+    answers = Answers()
+    answers.take(core.step())
+    prompt = list(range(90)) * 22
+    core.add(make_request("long", prompt, max_tokens=2))
+    model.steps_s.clear()
+    while ("long", 0) not in answers.finish:
+        answers.take(core.step())
+        core.check_integrity()
+    assert max(model.steps_s) < 0.11
+    assert len(model.steps_s) < 25, "a chunk each step"
+    answers.run(core)
+    assert answers.ids["long", 0] == expected_answer(prompt, 2)
+    assert answers.ids["stream", 0] == expected_answer([2, 3], 60)
+
+
+def test_a_short_prompt_need_not_wait_for_a_long_one_nor_a_long_one_for_ever():
+    core = make_core(num_blocks=200, max_num_seqs=8, max_batch_tokens=20, model=LedgerModel(4000))
+    long = list(range(90)) * 4
+    core.add(make_request("long", long, max_tokens=1))
+    answers = Answers()
+    answers.take(core.step())
+    waited = []
+    for number in range(100):
+        core.add(make_request(f"short{number}", [number % 90, 95, 96], max_tokens=1))
+        for steps in range(1, 100):
+            answers.take(core.step())
+            core.check_integrity()
+            if (f"short{number}", 0) in answers.finish:
+                waited.append(steps)
+                break
+        if ("long", 0) in answers.finish:
+            break
+    assert max(waited) == 1
+    assert len(waited) < len(long) / 10, "half of each step's budget is the long one's"
+    assert answers.ids["long", 0] == expected_answer(long, 1)
+
+
+def test_equally_long_prompts_are_prefilled_one_after_another():
+    core = make_core(num_blocks=200, max_batch_tokens=20, model=LedgerModel(4000))
+    for number in range(3):
+        core.add(make_request(f"r{number}", [number, *range(80)], max_tokens=1))
+    answers, order = Answers(), []
+    while not core.is_idle:
+        answers.take(core.step())
+        core.check_integrity()
+        order += [name for name, _ in answers.finish if name not in order]
+    assert order == ["r0", "r1", "r2"]
+    assert core.totals.generated_tokens == 3
+
+
 class Broken:
     """A constraint whose library fails: when asked what may come, or when told what came."""
 

@@ -13,6 +13,7 @@ from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.disk_tier import DiskSettings, DiskTier, model_key
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.line_keys import LineKeys
+from tokenline.engine.pace import PrefillPace
 from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.request import CacheUse, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
@@ -49,6 +50,7 @@ class EngineCore:
     max_batch_tokens: int
     context_limit: int  # tokens of a line at most: prompt and answer
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
+    max_stall_s: float = 0.1  # see EngineSettings
     clock: Callable[[], float] = time.monotonic
     totals: Totals = field(default_factory=Totals)
 
@@ -60,11 +62,13 @@ class EngineCore:
         root = b"" if self.disk is None else model_key(self.disk.model, self.model, self.kv)
         self._line_keys = LineKeys(self.block_size, root)
         self.tier = None if self.disk is None else DiskTier(self.disk, self.kv, self._line_keys)
+        self._pace = PrefillPace(self.max_stall_s)
         self.scheduler = Scheduler(
             self.pool,
             self.cache,
             max_num_seqs=self.max_num_seqs,
             max_batch_tokens=self.max_batch_tokens,
+            pace=self._pace,
             copy_block_prefix=self.kv.copy_block_prefix,
             tier=self.tier,
         )
@@ -124,8 +128,7 @@ class EngineCore:
             failed = {id(chunk.sequence.request): chunk.sequence.request for chunk in chunks}
             outcomes = [outcome for request in failed.values() for outcome in self._fail(request, message)]
             raise StepFailed(message, outcomes) from error
-        if self.tier is not None:
-            self.tier.rule.saw_step(sum(chunk.length for chunk in chunks), self.clock() - now)
+        self._saw_step(chunks, self.clock() - now)
         for chunk in chunks:
             self.scheduler.computed(chunk)
         outcomes = []
@@ -137,6 +140,12 @@ class EngineCore:
                 continue
             outcomes += self._advance(chunk.sequence, *result)
         return outcomes
+
+    def _saw_step(self, chunks: list[Chunk], seconds: float) -> None:
+        tokens = sum(chunk.length for chunk in chunks)
+        self._pace.saw_step(sum(chunk.length for chunk in chunks if chunk.length > 1), tokens, seconds)
+        if self.tier is not None:
+            self.tier.rule.saw_step(tokens, seconds)
 
     def _batch(self, chunks: list[Chunk], sampling: list[Chunk]) -> Batch:
         ids, positions, sequences, logit_rows, start = [], [], [], [], 0

@@ -64,6 +64,7 @@ class Engine:
             self.settings.max_batch_tokens,
             self.limits.max_model_len,
             disk_settings(self.settings),
+            max_stall_s=self.settings.max_stall_s,
         )
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}

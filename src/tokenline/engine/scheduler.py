@@ -1,9 +1,12 @@
 """Which tokens of which sequences are computed in the next step, and in which blocks their keys and values go.
 
 Each step has a budget of tokens. Running sequences that decode come first, one token each; what is left goes to
-prefill, in order of arrival, in chunks. A sequence that waits is admitted with the longest prefix that the cache
-holds, and not while a running sequence is about to compute more of that prefix: it rides on that one (invariant 5).
-With a disk tier, an admitted sequence may first wait for blocks that come from there; nobody else waits for them.
+prefill in chunks: a small part of it where some decode, so that they need not wait for long (see `pace`). Half of it is
+for the first that came, half for those that need least, so that nobody waits long for a short prompt.
+
+A sequence that waits is admitted with the longest prefix that the cache holds, and not while a running sequence is
+about to compute more of that prefix: it rides on that one (invariant 5). With a disk tier, an admitted sequence may
+first wait for blocks that come from there; nobody else waits for them.
 
 Knows sequences, blocks and the tree; no model, no sampling, no clock.
 """
@@ -14,9 +17,12 @@ from dataclasses import dataclass
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.disk_tier import DiskTier
+from tokenline.engine.pace import PrefillPace
 from tokenline.engine.prefix_cache import Match, PrefixCache
 from tokenline.engine.sequence import Sequence
 from tokenline.ids import common_prefix
+
+LOOK_AHEAD = 64  # waiting sequences that are looked at for a short one while a long one is prefilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class Scheduler:
         *,
         max_num_seqs: int,
         max_batch_tokens: int,
+        pace: PrefillPace,
         copy_block_prefix: Callable[[int, int, int], None],
         tier: DiskTier | None = None,
     ):
@@ -52,6 +59,7 @@ class Scheduler:
         self.preemptions = 0
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
+        self._pace = pace
         self._copy_block_prefix = copy_block_prefix
         self._tier = tier
 
@@ -64,34 +72,59 @@ class Scheduler:
 
     def schedule(self) -> list[Chunk]:
         """The next step's work. Empty only when nothing is running or waiting, or all of it for the disk."""
-        chunks: list[Chunk] = []
-        budget = self._max_batch_tokens
+        lengths: dict[Sequence, int] = {}
         for sequence in list(self.running):
             if sequence.is_prefilling or sequence.is_restoring:
                 continue
             if sequence in self.running and self._grow(sequence):
-                chunks.append(Chunk(sequence, 1))
+                lengths[sequence] = 1
         # A sequence scheduled first can have been preempted for the blocks of a later one.
-        chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
-        budget -= len(chunks)
-        for sequence in self.running:
-            if budget <= 0:
-                break
-            if sequence.is_prefilling and not sequence.is_restoring:
-                chunks.append(Chunk(sequence, min(sequence.remaining, budget)))
-                budget -= chunks[-1].length
-        while budget > 0 and len(self.running) < self._max_num_seqs and (sequence := self._admit()) is not None:
-            if sequence.is_restoring:
-                continue
-            chunks.append(Chunk(sequence, min(sequence.remaining, budget)))
-            budget -= chunks[-1].length
-        return chunks
+        lengths = {sequence: 1 for sequence in lengths if sequence in self.running}
+        budget = self._max_batch_tokens - len(lengths)
+        if lengths:
+            budget = min(budget, self._pace.tokens)
+        self._share(budget, lengths)
+        return [Chunk(sequence, length) for sequence, length in lengths.items()]
 
-    def _admit(self) -> Sequence | None:
-        """Move the first waiting sequence that need not wait for a running one to `running`, with all its blocks."""
-        for sequence in self._by_turn():
+    def _share(self, budget: int, lengths: dict[Sequence, int]) -> None:
+        """Add prefill for up to `budget` tokens to the step's `lengths`, and admit who can begin with it.
+
+        The first to have come has half of it for certain; the rest goes to those who need least, whether they run
+        already or wait. So a short prompt need not wait for a long one to be through, nor a long one for ever.
+        """
+
+        def give(sequence: Sequence, most: int) -> int:
+            length = min(sequence.remaining - lengths.get(sequence, 0), most)
+            if length > 0:
+                lengths[sequence] = lengths.get(sequence, 0) + length
+            return length
+
+        prefilling = [sequence for sequence in self.running if sequence.is_prefilling and not sequence.is_restoring]
+        if prefilling:
+            first = prefilling[0]
+            budget -= give(first, -(-budget // 2))
+            while budget > 0 and (sequence := self._admit(below=first.remaining)) is not None:
+                if not sequence.is_restoring:
+                    budget -= give(sequence, budget)
+        for sequence in sorted(prefilling, key=lambda sequence: sequence.remaining):
+            budget -= give(sequence, budget)
+        while budget > 0 and (sequence := self._admit()) is not None:
+            if not sequence.is_restoring:
+                budget -= give(sequence, budget)
+
+    def _admit(self, below: int | None = None) -> Sequence | None:
+        """Move the first waiting sequence that need not wait for a running one to `running`, with all its blocks.
+
+        `below`: only one of the next few that has fewer tokens than that to compute.
+        """
+        if len(self.running) >= self._max_num_seqs:
+            return None
+        turns = self._by_turn()
+        for sequence in turns if below is None else turns[:LOOK_AHEAD]:
             match = self.cache.lookup(sequence.namespace, sequence.line[:-1])  # the last id is always computed
             if self._is_being_computed(sequence, beyond=match.length):
+                continue
+            if below is not None and sequence.length - match.length >= below and self._has_room(sequence):
                 continue
             # Room for one more block of each running sequence, so that an admission does not cause a preemption.
             placed = self._place(sequence, match, match.length, spare=len(self.running))
@@ -107,6 +140,11 @@ class Scheduler:
                 self._tier.begin(sequence)
             return sequence
         return None
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """Whether its blocks could be had for certain, were it admitted now."""
+        need = -(-sequence.length // self.pool.block_size) + len(self.running)
+        return need <= self.pool.num_free + self.pool.num_cached_only
 
     def _by_turn(self) -> list[Sequence]:
         """Who waits, in the order of admission: first the callers with the fewest running sequences, then by arrival.

@@ -23,6 +23,7 @@ class EngineSettings:
     kv_cache_memory: int | None = None  # bytes
     max_num_seqs: int = 64  # sequences computed in one step
     max_batch_tokens: int = 512  # tokens computed in one step
+    max_stall_s: float = 0.1  # by about so long prefill may hold up a step in which streams wait for their next token
     max_waiting: int = 1024  # requests that may be unfinished at once; more are refused
     block_size: int = 32  # tokens
     cache_dir: Path | None = None  # a local directory for blocks that leave the pool; None: they are forgotten
@@ -47,6 +48,8 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
         raise ModelError(
             f"max_batch_tokens ({settings.max_batch_tokens}) must be larger than max_num_seqs ({settings.max_num_seqs})"
         )
+    if not settings.max_stall_s > 0:
+        raise ModelError(f"max_stall_s must be more than 0 seconds, not {settings.max_stall_s}")
     max_model_len = settings.max_model_len or model.config.max_positions
     if not 2 <= max_model_len <= model.config.max_positions:
         raise ModelError(
