@@ -13,11 +13,14 @@ class Answer:
     """What one request got, and when (seconds since it was sent)."""
 
     text: str = ""
+    sent_s: float = 0.0  # time.perf_counter()
     arrivals_s: list[float] = field(default_factory=list)  # of each chunk with text
     total_s: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    prompt_ids: list[int] = field(default_factory=list)  # if they were asked for and the server gives them
+    ids: list[int] = field(default_factory=list)
 
     @property
     def first_token_s(self) -> float:
@@ -32,8 +35,10 @@ class Answer:
 class Endpoint:
     """Sends streaming requests to one base URL, greedy and without an end of turn, so that every answer is full."""
 
-    def __init__(self, name: str, url: str, api_key: str | None = None):
+    def __init__(self, name: str, url: str, api_key: str | None = None, pid: int | None = None):
+        """`pid`: the server's process, if it is one of this machine."""
         self.name = name
+        self.pid = pid
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = httpx.AsyncClient(
             base_url=url, headers=headers, timeout=600, limits=httpx.Limits(max_keepalive_connections=0)
@@ -49,8 +54,9 @@ class Endpoint:
     async def complete(self, prompt: str, max_tokens: int) -> Answer:
         return await self._stream("/v1/completions", {"prompt": prompt}, max_tokens)
 
-    async def chat(self, messages: list[dict], max_tokens: int) -> Answer:
-        return await self._stream("/v1/chat/completions", {"messages": messages}, max_tokens)
+    async def chat(self, messages: list[dict], max_tokens: int, *, with_ids: bool = False) -> Answer:
+        body = {"messages": messages, "return_token_ids": True} if with_ids else {"messages": messages}
+        return await self._stream("/v1/chat/completions", body, max_tokens)
 
     async def _stream(self, route: str, body: dict, max_tokens: int) -> Answer:
         body = {
@@ -62,7 +68,8 @@ class Endpoint:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        answer, start = Answer(), time.perf_counter()
+        start = time.perf_counter()
+        answer = Answer(sent_s=start)
         async with self._client.stream("POST", route, json=body) as response:
             if response.status_code != 200:
                 raise RuntimeError(f"{self.name}: {response.status_code} {(await response.aread()).decode()[:500]}")
@@ -70,7 +77,9 @@ class Endpoint:
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
                 event = json.loads(line[len("data: ") :])
+                answer.prompt_ids += event.get("prompt_token_ids") or ()
                 for choice in event.get("choices", ()):
+                    answer.ids += choice.get("token_ids") or ()
                     text = choice.get("text") or (choice.get("delta") or {}).get("content")
                     if text:
                         answer.arrivals_s.append(time.perf_counter() - start)

@@ -16,7 +16,7 @@ from bench.endpoint import Endpoint
 from bench.text import Prose
 from bench.workloads import REPEATS, WORKLOADS, Figure
 from tokenline.models.fetch import resolve_model
-from tokenline.render.tokenizer import Tokenizer
+from tokenline.render.renderer import Renderer
 
 # OpenVINO runs in process and one request at a time, so only these compare.
 IN_PROCESS_WORKLOADS = {"cold", "hit", "decode"}
@@ -53,7 +53,7 @@ async def start(stack: AsyncExitStack, arguments: argparse.Namespace, model: Pat
     return endpoints
 
 
-async def measure(endpoints: list[Endpoint], tokenizer: Tokenizer, workloads: list[str], repeats: int | None):
+async def measure(endpoints: list[Endpoint], renderer: Renderer, workloads: list[str], repeats: int | None):
     """Figures by name, then by endpoint: one value a repeat. The first round warms up and is not counted."""
     values: dict[str, dict[str, list[float]]] = {}
     kinds: dict[str, Figure] = {}
@@ -64,7 +64,7 @@ async def measure(endpoints: list[Endpoint], tokenizer: Tokenizer, workloads: li
                     continue
                 if repeat < 0 and workload in ("agents", "many"):
                     continue  # every kernel and code path has been used by then
-                prose = Prose(tokenizer, f"{workload} {repeat} {endpoint.name} {time.time_ns()}")
+                prose = Prose(renderer, f"{workload} {repeat} {endpoint.name} {time.time_ns()}")
                 for figure in await WORKLOADS[workload](endpoint, prose):
                     kinds[figure.name] = figure
                     if repeat >= 0:
@@ -91,10 +91,10 @@ def table(kinds: dict[str, Figure], values: dict[str, dict[str, list[float]]], n
 async def main() -> None:
     arguments = parse_arguments()
     model = resolve_model(arguments.model)
-    tokenizer = Tokenizer.from_model(model)
+    renderer = Renderer.from_model(model)
     async with AsyncExitStack() as stack:
         endpoints = await start(stack, arguments, model)
-        kinds, values = await measure(endpoints, tokenizer, arguments.workloads.split(","), arguments.repeats)
+        kinds, values = await measure(endpoints, renderer, arguments.workloads.split(","), arguments.repeats)
         print(f"{model.name}, {arguments.threads} threads, medians, {time.strftime('%Y-%m-%d')}\n")
         print(table(kinds, values, [endpoint.name for endpoint in endpoints]))
 

@@ -47,16 +47,20 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def log_path(name: str) -> Path:
+    """What a server process prints."""
+    return user_cache_path("tokenline", ensure_exists=True) / f"bench-{name}.log"
+
+
 @asynccontextmanager
 async def process_endpoint(name: str, command: list[str], url: str, threads: int) -> AsyncIterator[Endpoint]:
     """A server process, from its first healthy answer until the end of the block."""
-    log_path = user_cache_path("tokenline", ensure_exists=True) / f"bench-{name}.log"
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "NUMBA_NUM_THREADS": str(threads)}
-    with log_path.open("w") as log:
+    with log_path(name).open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
-            await until_healthy(name, process, url, log_path)
-            endpoint = Endpoint(name, url)
+            await until_healthy(name, process, url)
+            endpoint = Endpoint(name, url, pid=process.pid)
             yield endpoint
             await endpoint.close()
         finally:
@@ -67,25 +71,32 @@ async def process_endpoint(name: str, command: list[str], url: str, threads: int
                 process.kill()
 
 
-async def until_healthy(name: str, process: subprocess.Popen, url: str, log_path: Path) -> None:
+async def until_healthy(name: str, process: subprocess.Popen, url: str) -> None:
     deadline = time.monotonic() + 300
     async with httpx.AsyncClient() as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise RuntimeError(f"{name} ended at its start; see {log_path}")
+                raise RuntimeError(f"{name} ended at its start; see {log_path(name)}")
             try:
                 if (await client.get(f"{url}/health", timeout=2)).status_code == 200:
                     return
             except httpx.TransportError:
                 pass
             await asyncio.sleep(0.2)
-    raise RuntimeError(f"{name} was not healthy in time; see {log_path}")
+    raise RuntimeError(f"{name} was not healthy in time; see {log_path(name)}")
 
 
 def tokenline(model: Path, threads: int, *arguments: str):
     port = free_port()
     command = [sys.executable, "-m", "tokenline.cli.main", "serve", str(model), "--port", str(port), *arguments]
     return process_endpoint("tokenline", command, f"http://127.0.0.1:{port}", threads)
+
+
+def free_server(model: Path, threads: int):
+    """tokenline over a model that costs nothing (see `bench.free_server`)."""
+    port = free_port()
+    command = [sys.executable, "-m", "bench.free_server", str(model), "--port", str(port)]
+    return process_endpoint("free", command, f"http://127.0.0.1:{port}", threads)
 
 
 def llama_cpp(model: Path, threads: int, binary: Path | None = None):

@@ -2,6 +2,8 @@
 
 import random
 
+from tokenline.render.renderer import Renderer
+
 WORDS = """harbor lantern copper willow garden market river stone window paper engine silver winter bridge letter
 orange station corner shadow mountain village pencil forest kitchen doctor captain morning evening ticket island
 teacher machine pocket basket summer castle candle meadow thunder valley number circle planet summit wagon barrel
@@ -10,10 +12,10 @@ slowly quietly often never always together between under across behind without a
 
 
 class Prose:
-    """Made-up sentences, cut to a number of tokens of one tokenizer."""
+    """Made-up sentences, cut to a number of tokens of one model's tokenizer."""
 
-    def __init__(self, tokenizer, seed: str):
-        self._tokenizer = tokenizer
+    def __init__(self, renderer: Renderer, seed: str):
+        self.renderer = renderer
         self._random = random.Random(seed)
 
     def text(self, tokens: int) -> str:
@@ -23,6 +25,6 @@ class Prose:
             for _ in range(max(1, tokens // 12)):
                 words += self._random.choices(WORDS, k=self._random.randint(6, 11))
                 words[-1] += "."
-            ids = self._tokenizer.encode(" ".join(words))
+            ids = self.renderer.tokenizer.encode(" ".join(words))
             if len(ids) >= tokens:
-                return self._tokenizer.decode(ids[:tokens])
+                return self.renderer.tokenizer.decode(ids[:tokens])

@@ -5,8 +5,13 @@ Every repeat uses fresh text, so that nothing is found in a cache that the workl
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from bench.endpoint import Answer, Endpoint, together
 from bench.text import Prose
+from bench.theory import Line, fewest_prefilled
+from tokenline.render.chat_input import ChatInput
+from tokenline.render.renderer import Renderer
 
 DECODE_CONTEXTS = (20, 900, 2048)
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -48,22 +53,40 @@ async def agents(endpoint: Endpoint, prose: Prose) -> list[Figure]:
     system = {"role": "system", "content": prose.text(1000)}
     chats = [[system] for _ in range(4)]
     answers: list[Answer] = []
+    lines: list[Line] = []
     wall_s = 0.0
     for _ in range(3):
         for chat in chats:
             chat.append({"role": "user", "content": prose.text(40)})
-        turn = await together(*(endpoint.chat(chat, 48) for chat in chats))
+        turn = await together(*(endpoint.chat(chat, 48, with_ids=True) for chat in chats))
         wall_s += max(answer.total_s for answer in turn)
         for chat, answer in zip(chats, turn, strict=True):
+            lines += _line(prose.renderer, chat, answer)
             chat.append({"role": "assistant", "content": answer.text})
         answers += turn
     prompt = sum(answer.prompt_tokens for answer in answers)
     cached = sum(answer.cached_tokens for answer in answers)
-    return [
+    figures = [
         Figure("agents, wall time", wall_s, "s", False),
         Figure("agents, tokens prefilled", prompt - cached, "tokens", False),
         Figure("agents, hit rate", cached / prompt, "", True),
     ]
+    if len(lines) == len(answers):
+        fewest = fewest_prefilled(lines)
+        beyond = (prompt - cached - fewest) / len(answers)
+        figures.append(Figure("agents, tokens that the theory has prefilled", fewest, "tokens", False))
+        figures.append(Figure("agents, prefilled beyond it a request", beyond, "tokens", False))
+    return figures
+
+
+def _line(renderer: Renderer, chat: list[dict], answer: Answer) -> list[Line]:
+    """The ids that the server counted; nothing if it does not say them and they are not those of our own renderer."""
+    prompt, ids = answer.prompt_ids, answer.ids
+    if not prompt:
+        prompt, ids = renderer.chat(ChatInput(chat)).ids, renderer.tokenizer.encode(answer.text)
+    if len(prompt) != answer.prompt_tokens:
+        return []
+    return [(np.asarray(prompt, np.int32), np.asarray(ids, np.int32))]
 
 
 async def many(endpoint: Endpoint, prose: Prose) -> list[Figure]:
