@@ -16,9 +16,11 @@ from tests.tiny import make_tiny
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models import load
 from tokenline.models.cpu.model import CPUModel
+from tokenline.models.cpu.pack import packed_bytes
 from tokenline.models.decoder import TorchDecoder
 from tokenline.models.errors import ModelError
 from tokenline.models.load import load_model, pick_device, pick_dtype, read_config, weight_bytes
+from tokenline.models.weights import open_weights
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,19 @@ def test_too_little_memory_is_said_before_reading(
     load_model(folder, device="cpu", dtype="bfloat16")  # as the message says
     monkeypatch.setattr(load, "available_memory", lambda device: needed)
     load_model(folder, device="cpu", dtype="float32")
+
+
+def test_four_bits_need_the_memory_of_four_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_tiny_gguf("llama", tmp_path / "m.gguf", quant="Q4_0", hidden_size=512, intermediate_size=1024)
+    model = load_model(path, device="cpu")
+    needed = packed_bytes(open_weights(path))
+    assert needed == pytest.approx(model.weight_bytes, rel=0.02)
+    assert needed < 0.65 * weight_bytes(model.config, "int8")
+    monkeypatch.setattr(load, "available_memory", lambda device: needed + 256 * 1024 * 1024)
+    load_model(path, device="cpu")
+    monkeypatch.setattr(load, "available_memory", lambda device: needed + 256 * 1024 * 1024 - 1)
+    with pytest.raises(ModelError, match=r"not enough memory on cpu: as int8 it needs"):
+        load_model(path, device="cpu")
 
 
 def test_too_large_a_pool(folder: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 from tokenline.models.base import Model
 from tokenline.models.config import ModelConfig, config_from_gguf, config_from_hf
 from tokenline.models.cpu.model import CPUModel, why_not
+from tokenline.models.cpu.pack import packed_bytes
 from tokenline.models.decoder import TorchDecoder
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import GGUFFile
@@ -37,9 +38,9 @@ def load_model(path: Path, *, device: str = "auto", dtype: str = "auto", progres
     chosen = pick_dtype(dtype, target)
     weights = open_weights(path, progress)
     if target.type == "cpu" and dtype in ("auto", "int8") and why_not(weights.config) is None:
-        _check_memory(weights.config, path, "int8", target)
+        _check_memory(weights.config, path, "int8", packed_bytes(weights), target)
         return CPUModel(weights)
-    _check_memory(weights.config, path, chosen, target)
+    _check_memory(weights.config, path, chosen, weight_bytes(weights.config, chosen), target)
     compute = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(chosen) or _fast_dtype(target)
     try:
         return TorchDecoder(weights, device=target, weight_dtype=getattr(torch, chosen), compute_dtype=compute)
@@ -88,17 +89,14 @@ def weight_bytes(config: ModelConfig, dtype: str) -> int:
     return total
 
 
-def _check_memory(config: ModelConfig, path: Path, dtype: str, device: torch.device) -> None:
+def _check_memory(config: ModelConfig, path: Path, dtype: str, num_bytes: int, device: torch.device) -> None:
     """Refuse before the first weight is read, with the figures and with what would fit."""
-    needed = weight_bytes(config, dtype) + 256 * 1024 * 1024  # pieces in flight, activations, a minimal pool
-    free = available_memory(device)
+    beside = 256 * 1024 * 1024  # pieces in flight, activations, a minimal pool
+    needed, free = num_bytes + beside, available_memory(device)
     if needed <= free:
         return
-    smaller = [name for name in ("bfloat16", "int8") if weight_bytes(config, name) < weight_bytes(config, dtype)]
-    advice = "; ".join(
-        f"as {name} {format_bytes(needed - weight_bytes(config, dtype) + weight_bytes(config, name))}"
-        for name in smaller
-    )
+    smaller = [name for name in ("bfloat16", "int8") if weight_bytes(config, name) < num_bytes]
+    advice = "; ".join(f"as {name} {format_bytes(weight_bytes(config, name) + beside)}" for name in smaller)
     raise ModelError(
         f"{path.name}: not enough memory on {device}: as {dtype} it needs {format_bytes(needed)}, "
         f"{format_bytes(free)} are free" + (f" ({advice})" if advice else "")

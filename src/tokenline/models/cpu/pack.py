@@ -39,12 +39,36 @@ class ScaleError(Exception):
     """A scale that float16 does not hold."""
 
 
+def packed_bytes(weights: Weights) -> int:
+    """What the weights will occupy once packed, vectors included; reads none of them."""
+    total = 0
+    for name, shape in weights.shapes.items():
+        if len(shape) == 2:
+            total += _panels(shape[0]) * _panel_bytes(shape[1], _kinds(weights, name)[0])
+        else:
+            total += 4 * shape[0]
+    return total
+
+
+def _kinds(weights: Weights, name: str) -> tuple[int, ...]:
+    """The kinds of panels that a matrix may become, the one to try first first."""
+    return (Q4, Q8) if weights.stored_kind(name) in _FOUR_BITS else (Q8,)
+
+
+def _panels(rows: int) -> int:
+    return -(-rows // PANEL)
+
+
+def _panel_bytes(columns: int, kind: int) -> int:
+    return -(-columns // GROUP) * GROUP_BYTES[kind]
+
+
 def pack_tensor(weights: Weights, name: str) -> Packed:
     """Read one matrix and pack it, a piece at a time and each piece on all threads.
 
     Raises ModelError for values that int8 with a float16 scale cannot carry.
     """
-    for kind in (Q4, Q8) if weights.stored_kind(name) in _FOUR_BITS else (Q8,):
+    for kind in _kinds(weights, name):
         try:
             return _pack_tensor(weights, name, kind)
         except ScaleError:
@@ -57,7 +81,7 @@ def pack_tensor(weights: Weights, name: str) -> Packed:
 
 def _pack_tensor(weights: Weights, name: str, kind: int) -> Packed:
     rows, columns = weights.shapes[name]
-    data = np.empty((-(-rows // PANEL), -(-columns // GROUP) * GROUP_BYTES[kind]), np.uint8)
+    data = np.empty((_panels(rows), _panel_bytes(columns, kind)), np.uint8)
     step = max(1, _CHUNK_VALUES // (columns * PANEL)) * PANEL
 
     def pack(chunk: torch.Tensor | Blocks, start: int) -> None:
