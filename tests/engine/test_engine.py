@@ -228,6 +228,7 @@ async def test_what_was_aborted_at_shutdown_is_kept_too(tmp_path):
         ({"kv_cache_memory": 10**18}, "--kv-cache-memory"),
         ({"max_num_seqs": 0}, "--max-num-seqs"),
         ({"max_num_seqs": 600}, "max_batch_tokens"),
+        ({"max_stall_s": 0.0}, "max_stall_s"),
     ],
 )
 def test_settings_that_cannot_be_met_are_named(settings, named):

@@ -194,13 +194,13 @@ class PrefixCache:
         Returns how many became free.
         """
         freed = 0
-        for node in list(self._lru):
-            if freed >= blocks:
-                break
-            if not node.children:
-                freed += self._trim(node, blocks - freed)
+        while freed < blocks and (leaf := next(filter(self._can_shrink, self._lru), None)) is not None:
+            freed += self._trim(leaf, blocks - freed)
         self.evicted_blocks += freed
         return freed
+
+    def _can_shrink(self, node: Node) -> bool:
+        return not node.children and not self._pool.in_use(node.blocks[-1])
 
     def _trim(self, leaf: Node, blocks: int) -> int:
         freed = 0
