@@ -23,6 +23,7 @@ check: setup-dev
 
 bench: setup-dev
 	$(BIN)/python -m bench.peers $(ARGS)
+	$(BIN)/python -m bench.serving
 
 setup: $(VENV)/.runtime
 setup-dev: $(VENV)/.dev
