@@ -46,7 +46,7 @@ class KVPool(Protocol):
     layout: str  # names dtype and order of what `export_block` gives: bytes of another layout must never be imported
 
     def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
-        """Copy the first `tokens` tokens of block `source` to block `target`, in every layer (copy-on-write)."""
+        """Copy at least the first `tokens` tokens of block `source` to `target`, in every layer (copy-on-write)."""
         ...
 
     def export_block(self, block: int) -> np.ndarray:
