@@ -79,6 +79,57 @@ def test_raw_prompts(smollm2_renderer: Renderer) -> None:
     assert smollm2_renderer.text("x\ud800").text == "x\ufffd"
 
 
+def test_a_prompt_that_goes_on_is_encoded_from_there(
+    smollm2_renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Renderer(smollm2_renderer.tokenizer)
+    encode = subject.tokenizer.encode_with_offsets
+    encoded: list[str] = []
+
+    def spy(text: str, **options: Any):
+        encoded.append(text)
+        return encode(text, **options)
+
+    monkeypatch.setattr(subject.tokenizer, "encode_with_offsets", spy)
+    story = "".join(f"Once upon a time 你好 {n}, <|im_start|> it's\n\n told 🎉 again. " for n in range(200))
+    for namespace, text, most in [
+        (None, story, len(story)),
+        (None, story + "The end.", 1100),
+        (None, story[:-500] + "Another end.", 1100),
+        ("b", story, len(story)),
+    ]:
+        encoded.clear()
+        line = subject.text(text, namespace=namespace)
+        assert len("".join(encoded)) <= most
+        assert (most == len(story)) == (encoded == [text])
+        ids, offsets = encode(text)
+        assert line.ids.tolist() == ids
+        assert np.array_equal(line.offsets, offsets)
+
+
+@pytest.mark.parametrize("vocabulary", ["llama-bpe", "llama-spm", "qwen2", "deepseek-llm"])
+def test_prompts_that_share_a_beginning_have_the_ids_of_their_whole_text(vocabulary: str) -> None:
+    subject = Renderer(tokenizer(vocabulary))
+    words = st.lists(
+        st.sampled_from(["word", " a b", "é", "e\u0301", " 12", "\n\n", " it's", "  ", "你好", "<s>", "x"])
+    )
+    whole = subject.tokenizer.encode
+
+    @settings(max_examples=60)
+    @given(
+        st.lists(words.map("".join).map(lambda text: text * 150), max_size=3), st.lists(words.map("".join), max_size=3)
+    )
+    def check(starts: list[str], ends: list[str]) -> None:
+        for end in ends:
+            text = "".join(starts) + end
+            ids = subject.text(text).ids.tolist()
+            prefix = list(subject.tokenizer.vocabulary.prefix_ids)
+            plain = whole(text, parse_special=True)
+            assert ids == (plain if plain[: len(prefix)] == prefix else prefix + plain)
+
+    check()
+
+
 def test_prompts_given_as_ids(smollm2_renderer: Renderer) -> None:
     line = smollm2_renderer.text("你好 world")
     same = smollm2_renderer.ids(line.ids.tolist())

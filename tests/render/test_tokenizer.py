@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
@@ -16,6 +17,12 @@ from tests.render.spm import SentencePiece
 from tests.tiny import write_tokenizer
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import GGUFFile
+from tokenline.render.pretokenizers import (
+    PreTokenizer,
+    cuts_between_words,
+    find_pretokenizer,
+    known_pretokenizers,
+)
 from tokenline.render.tokenizer import Tokenizer
 from tokenline.render.vocabulary_gguf import vocabulary_from_metadata
 
@@ -24,6 +31,8 @@ EXPECTED = sorted(
     for file in MODELS.glob("*.gguf.out")
     if "bert" not in file.name  # encoders of search engines: they generate nothing
 )
+# their rules are known to cut there; of the others, some are SentencePiece and some have rules of their own
+CUT_BETWEEN_WORDS = {"command-r", "falcon", "gpt-2", "llama-bpe", "qwen2", "qwen35", "refact", "starcoder"}
 texts = st.lists(st.sampled_from(SNIPPETS) | st.text(max_size=8), max_size=6).map("".join)
 
 
@@ -54,6 +63,65 @@ def test_ids_are_those_of_llama_cpp(name: str) -> None:
         assert subject.decode(ids) == text
         assert not any(map(subject.is_special, ids))
         assert_offsets_cover(text, offsets)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_text_can_be_cut_between_words(name: str) -> None:
+    subject = tokenizer(name)
+    text = vocabulary_file(name).with_suffix(".gguf.inp").read_text("utf-8").replace("\n__ggml_vocab_test__\n", " and ")
+    borders = subject.word_borders(text, 5)
+    assert bool(borders) == (name in CUT_BETWEEN_WORDS)
+    whole, offsets = subject.encode_with_offsets(text)
+    for border in borders:
+        count = int(np.searchsorted(offsets[:, 0], border))
+        assert subject.encode_with_offsets(text[:border])[0] == whole[:count]
+        assert subject.encode_with_offsets(text[border:], continued=True)[0] == whole[count:]
+
+
+any_texts = st.lists(
+    st.sampled_from([*SNIPPETS, "'s", " it's a", "'L", "12 345", "  b", "\tx", "\r\n", "é", "e\u0301"])
+    | st.text(max_size=6)
+).map("".join)
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(sorted(CUT_BETWEEN_WORDS)),
+    any_texts,
+    st.sampled_from("azAZsmltdSR"),
+    st.sampled_from("azAZ"),
+    any_texts,
+)
+def test_nothing_looks_across_the_border_of_two_words(name: str, left: str, a: str, b: str, right: str) -> None:
+    subject = tokenizer(name)
+    left, right = left + a, f" {b}{right}"
+    assert subject.word_borders(left + right, len(left) - 1)[:1] == [len(left)]
+    parts = [subject.encode_with_offsets(part)[0] for part in (left, right)]
+    assert subject.encode_with_offsets(left + right)[0] == parts[0] + parts[1]
+
+
+RULES = {rules: name for name in known_pretokenizers() if (rules := find_pretokenizer(name)) is not None}
+
+
+@pytest.mark.parametrize("rules", RULES, ids=list(RULES.values()))
+def test_rules_that_cut_between_words_always_do(rules: PreTokenizer) -> None:
+    steps = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in rules.patterns
+    ]
+    if not cuts_between_words({"type": "Sequence", "pretokenizers": steps}):
+        pytest.skip("not known to cut there")
+    splits = [tokenizers.pre_tokenizers.Split(tokenizers.Regex(p), "isolated") for p in rules.patterns]
+    cutter = tokenizers.pre_tokenizers.Sequence(splits)
+
+    @settings(max_examples=100)
+    @given(any_texts, st.sampled_from("azAZsmltdSR"), st.sampled_from("azAZ"), any_texts)
+    def check(left: str, a: str, b: str, right: str) -> None:
+        left, right = left + a, f" {b}{right}"
+        pieces = [piece for text in (left, right) for piece, _ in cutter.pre_tokenize_str(text)]
+        assert [piece for piece, _ in cutter.pre_tokenize_str(left + right)] == pieces
+
+    check()
 
 
 def assert_offsets_cover(text: str, offsets: np.ndarray) -> None:

@@ -13,6 +13,8 @@ from tokenline.render.line import Line
 from tokenline.render.memory import IdMemory
 from tokenline.render.tokenizer import Tokenizer
 
+BORDER_DISTANCE = 512  # characters between two places up to which a raw prompt is remembered
+
 
 class LineEncoder:
     """Encodes chats of one model. Safe to use from several threads."""
@@ -21,6 +23,7 @@ class LineEncoder:
         self.tokenizer = tokenizer
         self.control = control
         self.memory = IdMemory() if memory is None else memory
+        self._prompts = IdMemory()
         added = tokenizer.vocabulary.added
         self._control_ids = np.array(sorted(added[text] for text in control.texts), dtype=np.int32)
         self._ends_segment = {text for text in control.texts if tokenizer.ends_segment(text)}
@@ -43,6 +46,17 @@ class LineEncoder:
         ids = np.concatenate([*known_ids, np.array(rest, dtype=np.int32)])
         offsets = np.concatenate([*known_offsets, rest_offsets + np.int32(length)])
         self._show(text, ids, offsets, found, namespace)
+        return ids, offsets
+
+    def encode_prompt(self, text: str, namespace: Hashable) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and offsets of a raw prompt, in which control tokens are read as such."""
+        borders = self.tokenizer.word_borders(text, BORDER_DISTANCE)
+        length, known_ids, known_offsets = self._prompts.find(namespace, text, borders)
+        rest, rest_offsets = self.tokenizer.encode_with_offsets(text[length:], continued=length > 0)
+        ids = np.concatenate([*known_ids, np.array(rest, dtype=np.int32)])
+        offsets = np.concatenate([*known_offsets, rest_offsets + np.int32(length)])
+        counts = np.searchsorted(offsets[:, 0], borders).tolist()
+        self._prompts.add(namespace, text, ids, offsets, list(zip(borders, counts, strict=True)))
         return ids, offsets
 
     def _border(self, text: str, start: int, end: int, *, complete: bool = False) -> int | None:

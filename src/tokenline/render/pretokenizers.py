@@ -5,7 +5,9 @@ after another, every match a piece of its own, as the `tokenizer.json` of that f
 llama.cpp's `src/llama-vocab.cpp`). A name that is not here is refused: a guess would give wrong ids without a sign.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -141,6 +143,39 @@ _TABLE: dict[tuple[str, ...], PreTokenizer] = {
     ),
     ("gemma4",): PreTokenizer((r"[^\n]+|[\n]+",), add_bos=True, raw=True),
 }
+
+
+# Rules that cut every text between a letter and a space with a letter behind it, whatever stands around them: each
+# match ends where a run of letters ends.
+_WORD_PATTERNS = frozenset({_GPT2, _LLAMA3, _QWEN2, _QWEN35, _GPT4O, _cased("", r"\p{N}")})
+# Rules that match neither (ASCII) letters nor spaces, and so do nothing to such a place.
+_OTHER_PATTERNS = frozenset(
+    {r"\p{N}", r"\p{N}{1,3}", r"\p{N}+", "[0-9][0-9][0-9]", r"[\p{P}\$\+<=>\^~\|]+", r"[\p{P}\$\+<=>\^~\|`]+", _CJK}
+)
+
+
+def cuts_between_words(pre_tokenizer: Mapping[str, Any] | None) -> bool:
+    """Whether a pre-tokenizer (as a `tokenizer.json` has it) is known to cut between two ASCII words, always.
+
+    So the ids of "... word" and of " word ..." put together are those of the whole text. False where that is not known.
+    """
+    if pre_tokenizer is None:
+        return False
+    cuts = False
+    for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        match step:
+            case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}:
+                if pattern in _WORD_PATTERNS:
+                    cuts = True
+                elif pattern not in _OTHER_PATTERNS:
+                    return False
+            case {"type": "Digits"}:
+                pass
+            case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": bool(use_regex)}:
+                cuts = cuts or use_regex  # that is the pattern of GPT-2
+            case _:
+                return False
+    return cuts
 
 
 def find_pretokenizer(pre: str) -> PreTokenizer | None:

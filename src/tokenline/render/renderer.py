@@ -115,18 +115,19 @@ class Renderer:
             for template in self.chats.templates.values()
         )
 
-    def text(self, prompt: str) -> Line:
+    def text(self, prompt: str, *, namespace: Hashable = None) -> Line:
         """The line of a raw prompt (/v1/completions): BOS where the tokenizer asks for it, unless it is there already.
 
         Special tokens in it are read as such, as vLLM does it: whoever writes a raw prompt writes all of it.
+        `namespace`: whose remembered prompts may make this cheaper; the ids are the same.
         """
         prompt = text_for_utf8(prompt)
-        ids, offsets = self.tokenizer.encode_with_offsets(prompt)
-        prefix = list(self.tokenizer.vocabulary.prefix_ids)
-        if prefix and ids[: len(prefix)] != prefix:
-            ids = [*prefix, *ids]
+        ids, offsets = self._encoder.encode_prompt(prompt, namespace)
+        prefix = np.array(self.tokenizer.vocabulary.prefix_ids, dtype=np.int32)
+        if not np.array_equal(ids[: len(prefix)], prefix):
+            ids = np.concatenate((prefix, ids))
             offsets = np.concatenate((np.zeros((len(prefix), 2), dtype=np.int32), offsets))
-        return Line(np.array(ids, dtype=np.int32), prompt, offsets)
+        return Line(ids, prompt, offsets)
 
     def ids(self, ids: Sequence[int]) -> Line:
         """The line of a prompt that is given as ids. Raises RenderError for an id outside the vocabulary."""

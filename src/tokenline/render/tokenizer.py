@@ -18,9 +18,12 @@ import tokenizers
 
 from tokenline.models.errors import ModelError
 from tokenline.render.errors import RenderError
+from tokenline.render.pretokenizers import cuts_between_words
 from tokenline.render.vocabulary import Vocabulary
 from tokenline.render.vocabulary_gguf import read_gguf_vocabulary
 from tokenline.render.vocabulary_hf import read_hf_vocabulary
+
+_BETWEEN_WORDS = re.compile("[A-Za-z](?= [A-Za-z])")
 
 
 class Tokenizer:
@@ -33,6 +36,7 @@ class Tokenizer:
         self._special_ids = frozenset(vocabulary.special.values())
         self._lengths = np.array([len(piece) for piece in vocabulary.pieces], dtype=np.int64)
         self._start_differs = '"first"' in vocabulary.spec  # Metaspace's "prepend_scheme", never another word of it
+        self._cuts_between_words = _cuts_between_words(vocabulary.spec)
         self._lock = threading.Lock()
         self._encoders: dict[tuple[frozenset[str], bool], tokenizers.Tokenizer] = {}
         self._full = self._encoder(frozenset(), continued=False)
@@ -64,6 +68,20 @@ class Tokenizer:
         id = self.vocabulary.added.get(token)
         added = self._full.get_added_tokens_decoder().get(id) if id is not None else None
         return added is not None and added.rstrip
+
+    def word_borders(self, text: str, distance: int) -> list[int]:
+        """Places in a text, at least `distance` characters apart, where it can be cut and encoded in parts.
+
+        They lie between two words, and depend only on the text before them. None for a tokenizer that is not known to
+        cut there.
+        """
+        borders: list[int] = []
+        if self._cuts_between_words:
+            at = distance
+            while (found := _BETWEEN_WORDS.search(text, at)) is not None:
+                borders.append(found.end())
+                at = found.end() + distance
+        return borders
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -189,6 +207,17 @@ def _build(spec: str, as_text: frozenset[str], continued: bool) -> tokenizers.To
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def _cuts_between_words(spec: str) -> bool:
+    """Whether nothing in this tokenizer looks across the border of two ASCII words."""
+    parsed = json.loads(spec)
+    if parsed.get("normalizer") not in (None, {"type": "NFC"}):
+        return False
+    for token in parsed["added_tokens"]:
+        if token.get("lstrip") or token.get("rstrip") or token.get("single_word") or " " in token["content"]:
+            return False
+    return cuts_between_words(parsed.get("pre_tokenizer"))
 
 
 def _without_first_space(pre_tokenizer: dict[str, Any] | None) -> None:

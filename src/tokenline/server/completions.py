@@ -80,7 +80,7 @@ async def make_jobs(state: ServerState, body: CompletionBody, request_id: str, n
     prompts = read_prompts(body.prompt, state.vocab_size, state.engine.limits.max_model_len)
     jobs: list[Job] = []
     for index, (param, prompt) in enumerate(prompts):
-        line = await _line(state, body, prompt, param)
+        line = await _line(state, body, prompt, param, namespace)
         params = sampling_params(
             state,
             body,
@@ -138,8 +138,13 @@ def read_prompts(given: Any, vocab_size: int, max_model_len: int | None = None) 
     return prompts
 
 
-async def _line(state: ServerState, body: CompletionBody, prompt: str | list[int], param: str) -> Line:
-    line = await text_line(state, body, prompt, param) if isinstance(prompt, str) else state.renderer.ids(prompt)
+async def _line(
+    state: ServerState, body: CompletionBody, prompt: str | list[int], param: str, namespace: Namespace
+) -> Line:
+    if isinstance(prompt, str):
+        line = await text_line(state, body, prompt, param, namespace)
+    else:
+        line = state.renderer.ids(prompt)
     if len(line) == 0:
         raise invalid(f"'{param}' has no tokens; there is nothing to continue.", param)
     return line

@@ -38,13 +38,18 @@ async def chat_line(state: ServerState, body: TemplateBody, namespace: Namespace
     return await _render(body, make)
 
 
-async def text_line(state: ServerState, body: Body, prompt: str, param: str, *, to_count: bool = False) -> Line:
-    """The line of a raw prompt. Raises a 400. `to_count`: it need not fit."""
+async def text_line(
+    state: ServerState, body: Body, prompt: str, param: str, namespace: Namespace, *, to_count: bool = False
+) -> Line:
+    """The line of a raw prompt. Raises a 400.
+
+    `namespace`: whose earlier prompts may make it cheaper. `to_count`: it need not fit.
+    """
 
     def make() -> Line:
         if not to_count:
             check_text_fits(state, prompt, param)
-        return state.renderer.text(prompt)
+        return state.renderer.text(prompt, namespace=namespace)
 
     return await _render(body, make)
 

@@ -57,7 +57,7 @@ async def tokenize_body(state: ServerState, body: TokenizeBody, namespace: Names
         return (await chat_line(state, body, namespace, to_count=True)).ids.tolist()
     if body.prompt is None or body.messages is not None:
         raise invalid("Either 'prompt' or 'messages' is needed, and not both.", "prompt")
-    line = await text_line(state, body, body.prompt, "prompt", to_count=True)
+    line = await text_line(state, body, body.prompt, "prompt", namespace, to_count=True)
     if body.add_special_tokens is False:
         return state.renderer.tokenizer.encode(body.prompt, parse_special=True)
     return line.ids.tolist()

@@ -1,7 +1,7 @@
 """Attention over the paged pool, for one token and for a whole prompt by the same arithmetic.
 
-Keys are walked in tiles of 64 tokens; softmax runs online over the tiles of a span of 256 tokens, and spans are
-merged in order. Tiles and spans start at multiples of 64 and 256 of the position in the sequence, so a query's result
+Keys are walked in tiles of 64 tokens; the softmax of a span of 256 tokens is worked out at once, and spans are merged
+in order. Tiles and spans start at multiples of 64 and 256 of the position in the sequence, so a query's result
 is the same bits whether it was decoded alone, prefilled in any chunk, or had its spans computed by different threads.
 
 A query row here is one token and one query head. The rows of the heads that share a kv head are handled together, so
@@ -20,8 +20,6 @@ from numba.extending import intrinsic
 
 from tokenline.models.cpu import simd
 from tokenline.models.cpu.simd import (
-    F32,
-    I8,
     I32,
     I64,
     V16F,
@@ -65,7 +63,7 @@ def _make_scores(rows: int) -> Any:
 
     Arguments: address of the queries (bfloat16, scaled, contiguous rows of `head_dim`), address of 4 addresses of the
     keys of 16 tokens each, bytes between pairs of dimensions of the keys, head_dim, address of each row's visible keys
-    (int32 first, int32 end, in the span), number of the tile in the span, address of the scores (float32 rows of `SPAN`).
+    (int32 first, int32 end, in the span), number of the tile in the span, address of the scores (float32 [rows, SPAN]).
     """
 
     @intrinsic
@@ -298,16 +296,16 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
         row = _first_row(position, group, begin + tile * TILE)
         while row < rows:
             count = min(4, rows - row)
-            q, l, s = queries + row * head_dim * 2, limits + row * 8, scores + row * SPAN * 4
+            q, seen, s = queries + row * head_dim * 2, limits + row * 8, scores + row * SPAN * 4
             k = scratch + tile * 32
             if count == 4:
-                _scores_4(q, k, block_size * 4, head_dim, l, tile, s)
+                _scores_4(q, k, block_size * 4, head_dim, seen, tile, s)
             elif count == 3:
-                _scores_3(q, k, block_size * 4, head_dim, l, tile, s)
+                _scores_3(q, k, block_size * 4, head_dim, seen, tile, s)
             elif count == 2:
-                _scores_2(q, k, block_size * 4, head_dim, l, tile, s)
+                _scores_2(q, k, block_size * 4, head_dim, seen, tile, s)
             else:
-                _scores_1(q, k, block_size * 4, head_dim, l, tile, s)
+                _scores_1(q, k, block_size * 4, head_dim, seen, tile, s)
             row += 4
     row = _first_row(position, group, begin)
     while row < rows:

@@ -532,7 +532,9 @@ def _tall(shape, weights, job, memory, thread, threads):  # type: ignore[no-unty
                 _tall_product(shape, weights, job, memory, own, layer, QKV, first, end)
                 for row in range(first, end):
                     for head in range(shape.kv_heads):
-                        _write_keys(shape, weights, job, memory, layer, row, head, own + memory.scratch_at + SCRATCH_BYTES)
+                        _write_keys(
+                            shape, weights, job, memory, layer, row, head, own + memory.scratch_at + SCRATCH_BYTES
+                        )
             done += 1
             tile = _claim(memory, phase, tiles)
         _finish(memory, phase, done, tiles)
