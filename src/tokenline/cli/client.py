@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 CONNECT_S = 5.0
+MODELS_S = 60.0  # a busy server on a busy machine takes its time to say which models it has
 SILENCE_S = 600.0  # a long prompt on a slow machine may take minutes before the first token
 
 
@@ -61,7 +62,7 @@ class ChatClient:
     def models(self) -> list[str]:
         """The names under which the server serves models."""
         try:
-            response = self._http.get("models", timeout=CONNECT_S)
+            response = self._http.get("models", timeout=httpx.Timeout(MODELS_S, connect=CONNECT_S))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._unreachable(error) from error
         if response.status_code != 200:
