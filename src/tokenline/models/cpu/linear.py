@@ -30,7 +30,6 @@ from tokenline.models.cpu.simd import (
     int_constant,
     kernel,
     load,
-    prefetch,
     splat,
 )
 
@@ -39,6 +38,7 @@ GROUP = 32  # inputs that share a scale
 Q8, Q4 = 0, 1
 GROUP_BYTES = (8 * 4 * 64 + 128, 4 * 4 * 64 + 256)  # by format
 MAX_TILE_ROWS = 4
+SOON_BYTES = 192
 
 _NIBBLE = int_constant(0x0F0F0F0F)
 
@@ -68,14 +68,15 @@ def _make_tile(kind: int, rows: int) -> Any:
     """The kernel for `rows` rows and one panel.
 
     Arguments: address of the first quantised row, bytes from row to row, groups, address of the panel, address of the
-    64 float32 biases, address of the output (float32), bytes from output row to row, and whether to add to the
-    output.
+    64 float32 biases, address of the output (float32), bytes from output row to row, whether to add to the output, and
+    what will be read soon: full tiles ask for `SOON_BYTES` a group of it, a little at a time, so that asking stalls
+    nothing.
     """
 
     @intrinsic
-    def tile(context, a, a_stride, groups, panel, bias, out, out_stride, add):  # type: ignore[no-untyped-def]
+    def tile(context, a, a_stride, groups, panel, bias, out, out_stride, add, soon):  # type: ignore[no-untyped-def]
         def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            a, a_stride, groups, panel, bias, out, out_stride, add = values
+            a, a_stride, groups, panel, bias, out, out_stride, add, soon = values
             start = [builder.add(a, builder.mul(a_stride, i64(row))) for row in range(rows)]
             k_bytes = builder.mul(groups, i64(GROUP))
             field = builder.mul(groups, i64(4))  # bytes of one float32 a group
@@ -84,6 +85,10 @@ def _make_tile(kind: int, rows: int) -> Any:
             with cgutils.for_range(builder, groups) as loop:
                 weights = builder.add(panel, builder.mul(loop.index, i64(GROUP_BYTES[kind])))
                 inputs = [builder.add(s, builder.mul(loop.index, i64(GROUP))) for s in start]
+                if rows == MAX_TILE_ROWS:
+                    line = builder.add(soon, builder.mul(loop.index, i64(SOON_BYTES)))
+                    for offset in range(0, SOON_BYTES, 64):
+                        simd.build_prefetch(builder, builder.add(line, i64(offset)))
                 at = builder.add(k_bytes, builder.mul(loop.index, i64(4)))
                 scale_at = [builder.add(s, at) for s in start]
                 totals: list[list[Any]] = []
@@ -120,7 +125,7 @@ def _make_tile(kind: int, rows: int) -> Any:
                     simd.store(builder, target[row], builder.load(results[row][v]), v * 64)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 8), lower
+        return types.void(*[types.int64] * 9), lower
 
     return tile
 
@@ -130,38 +135,33 @@ _q4_1, _q4_2, _q4_3, _q4_4 = (_make_tile(Q4, rows) for rows in (1, 2, 3, 4))
 
 
 @kernel
-def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, ahead):  # type: ignore[no-untyped-def]
+def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following):  # type: ignore[no-untyped-def]
     """`rows` quantised rows times one panel: 64 float32 results a row at `out`.
 
-    Meanwhile the next `ahead` bytes after the panel come into the cache: with many rows the memory would else idle.
+    Meanwhile what lies at `following` comes into the cache, if it is not 0: with many rows the memory would else idle.
     """
-    panel_bytes = groups * (2176 if kind == 0 else 1280)
-    fetched = 0
-    step = ahead // ((rows + 3) // 4) + 64
     row = 0
     while row < rows:
-        while fetched < min(ahead, step * (row // 4 + 1)):
-            prefetch(panel + panel_bytes + fetched)
-            fetched += 64
+        soon = panel if following == 0 else following + row // 4 * groups * SOON_BYTES
         left = rows - row
         x = a + row * a_stride
         y = out + row * out_stride
         if kind == 0:
             if left >= 4:
-                _q8_4(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q8_4(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
             elif left == 3:
-                _q8_3(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q8_3(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
             elif left == 2:
-                _q8_2(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q8_2(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
             else:
-                _q8_1(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q8_1(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
         else:
             if left >= 4:
-                _q4_4(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q4_4(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
             elif left == 3:
-                _q4_3(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q4_3(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
             elif left == 2:
-                _q4_2(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q4_2(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
             else:
-                _q4_1(x, a_stride, groups, panel, bias, y, out_stride, add)
+                _q4_1(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
         row += 4

@@ -150,6 +150,12 @@ def call(builder: Any, name: str, result: Any, *args: Any) -> Any:
     return builder.call(function, list(args))
 
 
+def build_prefetch(builder: Any, address: Any) -> None:
+    """Ask for a line of memory to be in the second-level cache soon; any address will do."""
+    place = pointer(builder, address, I8)
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, i32(0), i32(2), i32(1))
+
+
 def build_fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
     return call(builder, "llvm.fma.v16f32", V16F, x, y, z)
 
@@ -426,13 +432,6 @@ def read_u8(builder: Any, address: Any) -> Any:
 @operation(types.float32, types.int64)
 def read_f16(builder: Any, address: Any) -> Any:
     return builder.fpext(load(builder, address, F16), F32)
-
-
-@operation(types.void, types.int64)
-def prefetch(builder: Any, address: Any) -> None:
-    """Ask for a line of memory to be in the second-level cache soon."""
-    place = pointer(builder, address, I8)
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, i32(0), i32(2), i32(1))
 
 
 @operation(types.int64, types.int64, types.int64)

@@ -67,7 +67,7 @@ TILE_ROWS = 32  # rows of a tall tile: its gate and up stay in the second-level 
 GATE_PAD = 192  # bytes, so that rows of gate and up do not all fall on the same lines of the cache
 REDUNDANT_ROWS = 2  # up to here, every thread quantises all rows itself
 LAYER_PHASES = 9  # wide: preparing and computing 4 products, and attention
-PREFETCH_ROWS = 16  # with more rows a panel is computed slower than it is read: ask for the next one early
+PREFETCH_ROWS = 16  # with more rows a panel is computed slower than it is read, so the next one is asked for
 HEAD_PANELS = 8  # panels of the head that are claimed at once
 Q8_GROUP_BYTES, Q4_GROUP_BYTES = GROUP_BYTES
 
@@ -224,11 +224,14 @@ def _product(shape, weights, product, first, end, a, a_stride, rows, inputs, out
         size = groups * (Q8_GROUP_BYTES if kind == Q8 else Q4_GROUP_BYTES)
         for panel in range(max(0, first - before), min(panels, end - before)):
             y = out + (column + panel * PANEL) * 4
-            ahead = size if rows > PREFETCH_ROWS and panel + 1 < panels else 0
             weight, biases = address + panel * size, bias + panel * PANEL * 4
+            following = 0
+            if rows > PREFETCH_ROWS:  # else a panel is computed as fast as it is read
+                following = weight + size if panel + 1 < panels else word(weights.parts, 5 * (part + 1))
             call_kernel(
-                shape.panel_product, kind, a, a_stride, rows, groups, weight, biases, y, out_stride, accumulate, ahead
-            )
+                shape.panel_product, kind, a, a_stride, rows, groups, weight, biases, y, out_stride, accumulate,
+                following,
+            )  # fmt: skip
         before += panels
 
 
@@ -605,9 +608,9 @@ def compile_kernels() -> Kernels:
     stamp = _stamp()
 
     @cfunc(types.void(*[types.int64] * 11), cache=True, error_model="numpy")
-    def product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, ahead):  # type: ignore[no-untyped-def]
+    def product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following):  # type: ignore[no-untyped-def]
         if len(stamp) > 0:
-            panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, ahead)
+            panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following)
 
     @cfunc(types.void(*[types.int64] * 14), cache=True, error_model="numpy")
     def attend(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size, head_dim,
