@@ -10,8 +10,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a person has set for another server is not for those of the tests, nor is the way out of a company's network.
 os.environ.pop("TOKENLINE_API_KEY", None)
-away = ["127.0.0.1", "localhost", *filter(None, [os.environ.get("NO_PROXY")])]
-os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(away)
+os.environ["NO_PROXY"] = ",".join(["127.0.0.1", "localhost", *filter(None, [os.environ.get("NO_PROXY")])])
+os.environ["no_proxy"] = os.environ["NO_PROXY"]
 
 import pytest
 from hypothesis import HealthCheck, settings
