@@ -12,21 +12,12 @@ import torch
 from tokenline.models.base import Batch, BatchSequence, KVPool
 from tokenline.models.config import ModelConfig
 from tokenline.models.cpu.attention import SPAN, UNIT_ROWS
+from tokenline.models.cpu.compile import Kernels, compile_kernels
+from tokenline.models.cpu.job import OWN_ROWS, Job, Memory, Shape, Weights, own_layout, sync_words
 from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
-from tokenline.models.cpu.step import (
-    OWN_ROWS,
-    Job,
-    Kernels,
-    Memory,
-    Shape,
-    Weights,
-    compile_kernels,
-    own_layout,
-    sync_words,
-)
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
 from tokenline.models.weights import EMBEDDING, HEAD, Progress, open_weights

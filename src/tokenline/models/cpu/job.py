@@ -1,0 +1,123 @@
+"""What a compiled step is given, as numbers and addresses: sizes of the model, its weights, a batch, memory to work in.
+
+The kernels read these tuples as they are; `model.py` makes them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenline.models.cpu.attention import SCRATCH_BYTES, UNIT_ROWS
+from tokenline.models.cpu.rows import quantised_bytes
+from tokenline.models.cpu.simd import kernel, read_i64
+
+OWN_ROWS = 64  # rows that a thread has memory for: at most as many in a wide step, or at once in the head
+GATE_PAD = 192  # bytes, so that rows of gate and up do not all fall on the same lines of the cache
+LAYER_PHASES = 9  # wide: preparing and computing 4 products, and attention
+
+
+class Shape(NamedTuple):
+    """Sizes of the model. "Columns" are widths in memory: outputs padded to 64; "inputs" are padded to 32."""
+
+    layers: int
+    hidden: int
+    hidden_columns: int
+    hidden_inputs: int
+    gate_columns: int  # the up projection starts here
+    intermediate_inputs: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    key_column: int
+    value_column: int
+    qkv_columns: int
+    attention_columns: int
+    vocab: int
+    vocab_columns: int
+    eps: float
+    query_factor: float  # log2(e) / sqrt(head_dim)
+    qk_norm: int
+    panel_product: int  # addresses of the two kernels, each compiled on its own: see `Kernels`
+    attend_span: int
+
+
+class Weights(NamedTuple):
+    """Where the weights are; all addresses. A product has parts.
+
+    Products are numbered: `QKV` ... of layer l is 4 l + ...; then the head, then the embedding.
+    """
+
+    parts: int  # int64 [parts, 5]: address, format, panels, first column, address of the biases
+    first_part: int  # int64 [products + 1]
+    norms: int  # float32 [2 layers + 1, hidden_columns]: attention, MLP, ..., final
+    head_norms: int  # float32 [2 layers, head_dim]: query, key; ones where the model has none
+    windows: int  # int64 [layers]: attend to this many latest tokens; 0: all
+
+
+class Job(NamedTuple):
+    """One batch of T rows; all but the counts and strides are addresses."""
+
+    rows: int  # T
+    ids: int  # int64 [T]
+    positions: int  # int64 [T]
+    blocks: int  # int64 [T]: the block that the row's key and value go to
+    cos: int  # float32 [T, head_dim / 2]
+    sin: int
+    tables: int  # int32: the block tables one after another
+    num_items: int
+    items: int  # int64 [num_items, 5]: first row, rows, block table, span or -1 for all, first row of sequence
+    row_parts: int  # int64 [T + 1]: wide: the first part of the row in Memory.parts
+    num_wanted: int
+    wanted: int  # int64 [num_wanted]: rows whose logits are asked for
+    wide: int
+    keys: int  # the pool
+    values: int
+    layer_stride: int  # bytes, both for keys and values
+    block_stride: int
+    head_stride: int
+    block_size: int
+
+
+class Memory(NamedTuple):
+    """Addresses of working memory; contents mean nothing between steps but for `logits`."""
+
+    x: int  # float32 [>= T, hidden_columns]: the residual stream
+    qkv: int  # float32 [>= T, qkv_columns]
+    attention: int  # float32 [>= T, attention_columns]
+    parts: int  # uint8 [parts, heads, state_bytes]: wide: attention by span
+    logits: int  # float32 [>= R, vocab_columns]
+    sync: int  # int64 [phases, 2]: tasks claimed and tasks done, each on top of `epoch`
+    epoch: int  # number of the step times 2**32: what a late thread finds of a later step looks like a closed phase
+    own: int  # uint8 [threads, own_bytes]: each thread's; quantised rows at 0, then at these offsets:
+    gate_at: int  # gate and up, float32
+    queries_at: int
+    states_at: int
+    totals_at: int
+    scratch_at: int
+    own_bytes: int
+
+
+def own_layout(shape: Shape) -> tuple[int, ...]:
+    """Where things lie in a thread's own memory: the last six fields of `Memory`."""
+    width = max(shape.hidden_inputs, shape.intermediate_inputs, shape.attention_columns)
+    states = UNIT_ROWS * (shape.head_dim * 4 + 128)
+    sizes = (
+        OWN_ROWS * quantised_bytes(width),
+        OWN_ROWS * (2 * shape.gate_columns * 4 + GATE_PAD),
+        UNIT_ROWS * shape.head_dim * 2,
+        states,
+        states,
+        SCRATCH_BYTES + shape.head_dim * 4,
+    )
+    return tuple(np.cumsum([-(-size // 64) * 64 for size in sizes]).tolist())
+
+
+def sync_words(layers: int) -> int:
+    """Words of `Memory.sync`."""
+    return 2 * (LAYER_PHASES * (layers + 1) + 2)
+
+
+@kernel
+def word(address, index):  # type: ignore[no-untyped-def]
+    """Element `index` of an int64 array."""
+    return read_i64(address + index * 8)
