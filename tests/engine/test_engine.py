@@ -1,6 +1,7 @@
 """The bridge: many requests from one event loop, each with its own stream, and every way for it to end."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -164,6 +165,39 @@ async def test_reset_forgets_the_prefix():
         await engine.reset_prefix_cache()
         _, _, uses = await collect(engine, request("b", [1] * 20))
         assert uses[0].cached == 0
+
+
+async def test_a_reset_is_answered_when_the_engine_breaks_before_it():
+    model, begun, go_on = LedgerModel(), threading.Event(), threading.Event()
+    model.fail_on = 7
+    forward = model.forward
+
+    def held(batch, kv):
+        if len(batch.ids) == 1 + 3:  # the third request's
+            begun.set()
+            assert go_on.wait(HANG_S)
+        return forward(batch, kv)
+
+    model.forward = held
+    async with running(model) as engine:
+        for name in "ab":
+            assert (await collect(engine, request(name, [7])))[1][0] == FinishReason.ERROR
+        last = asyncio.create_task(collect(engine, request("c", [7, 1, 2, 3])))
+        assert await asyncio.to_thread(begun.wait, HANG_S)
+        reset = asyncio.create_task(engine.reset_prefix_cache())
+        await asyncio.sleep(0.01)  # it runs up to where it waits
+        go_on.set()
+        assert (await last)[1][0] == FinishReason.ERROR
+        async with asyncio.timeout(HANG_S):
+            with pytest.raises(RequestRefused, match="told to fail"):
+                await reset
+
+
+async def test_a_reset_while_the_engine_closes_is_refused():
+    async with running() as engine:
+        await engine.close(grace_s=0)
+        with pytest.raises(RequestRefused, match="shutting down"):
+            await engine.reset_prefix_cache()
 
 
 async def test_close_lets_running_requests_finish_within_the_grace():

@@ -70,6 +70,7 @@ class Engine:
         self._streams: dict[str, _Stream] = {}
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()  # the thread has
         self._closing = False
         self._failure: str | None = None
 
@@ -102,10 +103,7 @@ class Engine:
                 f"This model's {reason} is {limit} tokens, but the prompt has {prompt} tokens and max_tokens is "
                 f"{max_tokens}, together {prompt + max_tokens}.",
             )
-        if self._closing:
-            raise RequestRefused("shutting_down", "The server is shutting down.")
-        if self._failure is not None:
-            raise RequestRefused("engine_failed", f"The engine has stopped: {self._failure}")
+        self._refuse_if_ended()
         if len(self._streams) >= self.settings.max_waiting:
             raise RequestRefused(
                 "queue_full", f"{len(self._streams)} requests are waiting or running already; try again later."
@@ -145,7 +143,7 @@ class Engine:
         await self._call(self.core.reset_prefix_cache)
 
     async def _call(self, function: Callable[[], None]) -> None:
-        """Run a function on the engine thread, between two steps."""
+        """Run a function on the engine thread, between two steps. Raises RequestRefused if the thread ends before."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -155,10 +153,21 @@ class Engine:
             finally:
                 loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
 
-        if not self.healthy:
-            raise RequestRefused("engine_failed", f"The engine is not running: {self._failure}")
+        self._refuse_if_ended()
         self._commands.put(command)
-        await done
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait({done, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        if not done.done():
+            self._refuse_if_ended()
+
+    def _refuse_if_ended(self) -> None:
+        if self._closing:
+            raise RequestRefused("shutting_down", "The server is shutting down.")
+        if self._failure is not None:
+            raise RequestRefused("engine_failed", f"The engine has stopped: {self._failure}")
 
     def stats(self) -> EngineStats:
         """Figures of the last step; reading them takes no lock."""
@@ -208,6 +217,8 @@ class Engine:
             self._failure = f"{type(error).__name__}: {error}"
             log.critical("the engine has stopped: %s", self._failure, exc_info=True)
             self._fail_open_streams(self._failure)
+        finally:
+            self._in_loop(self._ended.set)
 
     def _take_commands(self) -> bool:
         """Carry out what the loop asked for; wait for it when there is no work. False: stop."""
