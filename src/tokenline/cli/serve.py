@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokenline.engine.engine import Engine
 
 IMPORTING = "starting PyTorch"
+PREPARING = "preparing the model (the first start also compiles kernels for this CPU)"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SIZE_UNITS = {"": 1, "b": 1} | {
     unit + suffix: base**power
@@ -133,6 +134,7 @@ def serve(
             raise CommandError(str(error)) from error
         read_config(path)  # what is no model at all is said before anything else about it
         renderer = Renderer.from_model(path, chat_template=template)
+        progress(PREPARING, 0, None)
         loading = f"loading {path.name}"
         loaded = load_model(
             path, device=device, dtype=dtype, progress=lambda done, total: progress(loading, done, total)

@@ -1,16 +1,20 @@
 """Compiling the step, once a machine: Numba keeps the machine code on disk."""
 
 import hashlib
+import logging
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numba import cfunc, njit, types
+from numba import cfunc, njit, typeof, types
 
 from tokenline.models.cpu.attention import attend_span
+from tokenline.models.cpu.job import Job, Memory, Shape, Weights
 from tokenline.models.cpu.linear import panel_product
 from tokenline.models.cpu.simd import cpu_features
 from tokenline.models.cpu.step import forward_step
+
+log = logging.getLogger(__name__)
 
 
 class Kernels(NamedTuple):
@@ -22,28 +26,42 @@ class Kernels(NamedTuple):
 
 
 def compile_kernels() -> Kernels:
-    """Compile what is not in Numba's cache on disk; `forward` waits for its first call."""
+    """Compile what is not in Numba's cache on disk; all of it, so that no request waits for that."""
+    try:
+        return _compile(keep=True)
+    except OSError as error:  # a full disk, say
+        log.warning("compiled kernels cannot be kept for the next start: %s", error)
+        return _compile(keep=False)
+
+
+def _compile(keep: bool) -> Kernels:
     # Numba's cache looks at this file and at what a function closes over: so each mentions the stamp of all the files
     stamp = _stamp()
 
-    @cfunc(types.void(*[types.int64] * 11), cache=True, error_model="numpy")
+    @cfunc(types.void(*[types.int64] * 11), cache=keep, error_model="numpy")
     def product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following):  # type: ignore[no-untyped-def]
         if len(stamp) > 0:
             panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following)
 
-    @cfunc(types.void(*[types.int64] * 14), cache=True, error_model="numpy")
+    @cfunc(types.void(*[types.int64] * 14), cache=keep, error_model="numpy")
     def attend(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size, head_dim,
                state, scratch):  # type: ignore[no-untyped-def]  # fmt: skip
         if len(stamp) > 0:
             attend_span(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size,
                         head_dim, state, scratch)  # fmt: skip
 
-    @njit(nogil=True, error_model="numpy", cache=True)
+    @njit(nogil=True, error_model="numpy", cache=keep)
     def forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
         if len(stamp) > 0:
             forward_step(thread, threads, shape, weights, job, memory)
 
+    forward.compile((types.int64, types.int64, *map(_numba_type, (Shape, Weights, Job, Memory))))
     return Kernels(forward, product, attend)
+
+
+def _numba_type(cls: Any) -> types.Type:
+    """The type of such a tuple, whose fields are all int or float."""
+    return typeof(cls(*(kind(0) for kind in cls.__annotations__.values())))
 
 
 def _stamp() -> str:
