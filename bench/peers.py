@@ -19,6 +19,7 @@ from tokenline.models.fetch import resolve_model
 from tokenline.render.renderer import Renderer
 
 # OpenVINO runs in process and one request at a time, so only these compare.
+PAUSE_S = 0.5  # what one server still has to do after its turn must not fall into that of another
 IN_PROCESS_WORKLOADS = {"cold", "hit", "decode"}
 
 
@@ -64,6 +65,7 @@ async def measure(endpoints: list[Endpoint], renderer: Renderer, workloads: list
                     continue
                 if repeat < 0 and workload in ("agents", "many"):
                     continue  # every kernel and code path has been used by then
+                await asyncio.sleep(PAUSE_S)
                 prose = Prose(renderer, f"{workload} {repeat} {endpoint.name} {time.time_ns()}")
                 for figure in await WORKLOADS[workload](endpoint, prose):
                     kinds[figure.name] = figure

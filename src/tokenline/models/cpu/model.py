@@ -84,7 +84,8 @@ class CPUModel:
         job, arrays = self._job(batch, kv)  # `arrays` is what the job's addresses point to
         wanted = len(batch.logit_rows)
         memory = self._workspace.prepared(rows=job.rows, parts=int(arrays["row_parts"][-1]), logits=wanted)
-        self._team.run(self._kernels.forward, self._shape, self._weights, job, memory)
+        with kv.populator.step(int(arrays["tables"].max()) + 1):
+            self._team.run(self._kernels.forward, self._shape, self._weights, job, memory)
         return torch.from_numpy(self._workspace.logits[:wanted, : self.config.vocab_size])
 
     def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, dict[str, np.ndarray]]:

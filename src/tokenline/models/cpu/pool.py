@@ -12,6 +12,7 @@ the system clears all these.
 
 import numpy as np
 
+from tokenline.models.cpu.populate import Populator
 from tokenline.models.errors import ModelError
 
 TOKENS_A_VECTOR = 16  # a block holds a multiple of this
@@ -35,6 +36,7 @@ class CPUKVPool:
             size = 4 * num_layers * num_blocks * num_kv_heads * block_size * head_dim
             raise ModelError(f"no memory for a KV pool of {size / 2**30:.1f} GiB") from error
         self.keys, self.values = keys.swapaxes(0, 1), values.swapaxes(0, 1)
+        self.populator = Populator((keys, values), num_blocks)
         self.layout = (
             f"cpu bfloat16 pairs [k v, layers {num_layers}, kv heads {num_kv_heads}, block, head dim {head_dim}]"
         )
