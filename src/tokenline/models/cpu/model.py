@@ -18,6 +18,7 @@ from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
+from tokenline.models.cpu.shelf import Shelf
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
 from tokenline.models.weights import EMBEDDING, HEAD, Progress, open_weights
@@ -62,6 +63,7 @@ class CPUModel:
         self._shape = _shape(self.config, self._kernels)
         self._frequencies = self.config.rope_frequencies().astype(np.float32)
         self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
+        self._shelf = Shelf()
         self._kinds: set[int] = set()  # of the matrices
         self._weights = self._load(checkpoint)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
@@ -201,9 +203,10 @@ class CPUModel:
         )
 
     def _part(self, packed: Packed, column: int, bias: np.ndarray) -> tuple[int, int, int, int, int]:
-        self._kept.append(packed.data)
+        data = self._shelf.put(packed.data)
+        self._kept.append(data)
         self._kinds.add(packed.kind)
-        return packed.data.ctypes.data, packed.kind, packed.panels, column, bias.ctypes.data
+        return data.ctypes.data, packed.kind, packed.panels, column, bias.ctypes.data
 
 
 class _Workspace:
