@@ -1,7 +1,7 @@
 """Attention over the paged pool, for one token and for a whole prompt by the same arithmetic.
 
-Keys are walked in tiles of 64 tokens; the softmax of a span of 256 tokens is worked out at once, and spans are merged
-in order. Tiles and spans start at multiples of 64 and 256 of the position in the sequence, so a query's result
+Keys are walked in tiles of 64 tokens; the softmax of a span of 512 tokens is worked out at once, and spans are merged
+in order. Tiles and spans start at multiples of 64 and 512 of the position in the sequence, so a query's result
 is the same bits whether it was decoded alone, prefilled in any chunk, or had its spans computed by different threads.
 
 A query row here is one token and one query head. The rows of the heads that share a kv head are handled together, so
@@ -48,7 +48,7 @@ from tokenline.models.cpu.simd import (
 )
 
 TILE = 64  # keys
-SPAN = 256  # keys
+SPAN = 512  # keys
 NOTHING = -1.0e29  # the largest score of no scores
 HIDDEN = (
     -2.0e29
@@ -283,7 +283,7 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
         block = np.int64(simd.read_i32(table + (token // block_size) * 4))
         inside = token % block_size
         simd.write_i64(scratch + 8 * n, keys + block * block_stride + inside * 4)
-        simd.write_i64(scratch + 128 + 8 * n, values + block * block_stride + inside * head_dim * 2)
+        simd.write_i64(scratch + SPAN // 16 * 8 + 8 * n, values + block * block_stride + inside * head_dim * 2)
     for row in range(rows):
         clear_state(state + row * stride, head_dim)
         own = position + row // group
@@ -323,7 +323,7 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
         row += 4
     for tile in range(first_tile, end_tile):
         row = _first_row(position, group, begin + tile * TILE)
-        v = scratch + 128 + tile * 32
+        v = scratch + SPAN // 16 * 8 + tile * 32
         while row < rows:
             count = min(4, rows - row)
             w, s = scores + row * SPAN * 4 + tile * TILE * 2, state + row * stride
