@@ -36,7 +36,6 @@ def until_populated(populator: Populator, blocks: int) -> None:
 
 def test_what_is_ready_stays_ahead_of_what_is_used() -> None:
     keys, values = (np.zeros((BLOCKS, BLOCK // 2), np.uint8) for _ in range(2))
-    assert share_resident(values, 0, values.nbytes) == 0
     populator = Populator((keys, values), BLOCKS)
     until_populated(populator, 100)
     with populator.step(150):
