@@ -55,7 +55,8 @@ HIDDEN = (
 )  # the score of a key that a query may not see: far below any score, and below NOTHING, so its weight is 0
 UNIT_ROWS = 64  # query rows that a unit of work may have
 # What `attend_span` works in: addresses of the span's keys and values, rows' limits, rows of scores
-SCRATCH_BYTES = 2 * SPAN // 16 * 8 + UNIT_ROWS * 8 + UNIT_ROWS * SPAN * 4
+_ADDRESSES_BYTES = SPAN // 16 * 8
+SCRATCH_BYTES = 2 * _ADDRESSES_BYTES + UNIT_ROWS * 8 + UNIT_ROWS * SPAN * 4
 
 
 def _make_scores(rows: int) -> Any:
@@ -274,7 +275,7 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
     if window > 0:
         first_tile = max(0, position + 1 - window - begin) // TILE
     end_tile = (min(last + 1 - begin, SPAN) + TILE - 1) // TILE
-    limits = scratch + 2 * SPAN // 16 * 8
+    limits = scratch + 2 * _ADDRESSES_BYTES
     scores = limits + UNIT_ROWS * 8
     for n in range(first_tile * 4, end_tile * 4):
         token = begin + 16 * n
@@ -283,7 +284,7 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
         block = np.int64(simd.read_i32(table + (token // block_size) * 4))
         inside = token % block_size
         simd.write_i64(scratch + 8 * n, keys + block * block_stride + inside * 4)
-        simd.write_i64(scratch + SPAN // 16 * 8 + 8 * n, values + block * block_stride + inside * head_dim * 2)
+        simd.write_i64(scratch + _ADDRESSES_BYTES + 8 * n, values + block * block_stride + inside * head_dim * 2)
     for row in range(rows):
         clear_state(state + row * stride, head_dim)
         own = position + row // group
@@ -323,7 +324,7 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
         row += 4
     for tile in range(first_tile, end_tile):
         row = _first_row(position, group, begin + tile * TILE)
-        v = scratch + SPAN // 16 * 8 + tile * 32
+        v = scratch + _ADDRESSES_BYTES + tile * 32
         while row < rows:
             count = min(4, rows - row)
             w, s = scores + row * SPAN * 4 + tile * TILE * 2, state + row * stride

@@ -209,10 +209,6 @@ def build_round_bf16(builder: Any, value: Any) -> Any:
     return build_to_bf16(builder, value)
 
 
-def build_from_bf16(builder: Any, value: Any) -> Any:
-    return builder.bitcast(builder.shl(builder.zext(value, V16I), int_constant(16)), V16F)
-
-
 def build_dot_u8s8(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     """`total[lane] += sum of 4 products` of the bytes in each i32 lane; exact, never saturates."""
     features = cpu_features()
