@@ -43,7 +43,7 @@ class OnTerminal:
     args: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
     seen: str = ""  # all that was read, without colours
-    _received: bytes = b""
+    received: bytes = b""  # all that was read, as it came
     _position: int = 0  # in `seen`: where the next `read_until` begins to look
 
     def __enter__(self) -> "OnTerminal":
@@ -59,11 +59,24 @@ class OnTerminal:
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
 
-    def read_until(self, text: str) -> str:
-        """What comes up to and including the next `text`."""
+    def press_until(self, key: str, text: str) -> str:
+        """Press `key`, again each second as a person would, and read until `text` comes.
+
+        For Ctrl-C at a prompt: Python's `input` sees one that falls between the prompt and its waiting only at the
+        next key.
+        """
+        self.type(key)
+        return self.read_until(text, again=key)
+
+    def read_until(self, text: str, again: str = "") -> str:
+        """What comes up to and including the next `text`; `again` is typed each second until then."""
         start = self._position
         deadline = time.monotonic() + HANG_S
+        pressed = time.monotonic()
         while text not in self.seen[start:]:
+            if again and time.monotonic() > pressed + 1:
+                self.type(again)
+                pressed = time.monotonic()
             assert time.monotonic() < deadline, f"{text!r} did not come; what came: {self.seen[start:]!r}"
             assert self._read(0.1), f"ended before {text!r} came; what came: {self.seen[start:]!r}"
         self._position = self.seen.index(text, start) + len(text)
@@ -78,8 +91,8 @@ class OnTerminal:
             data = os.read(self._terminal, 65536)
         except OSError:  # the other end is closed
             return False
-        self._received += data  # a read may end within a character or a colour
-        self.seen = ESCAPES.sub("", self._received.decode(errors="replace"))
+        self.received += data  # a read may end within a character or a colour
+        self.seen = ESCAPES.sub("", self.received.decode(errors="replace"))
         return bool(data)
 
     def wait(self) -> int:

@@ -86,8 +86,7 @@ def test_a_person_can_stop_an_answer_and_go_on(server: RunningServer) -> None:
         terminal.type("\x03")
         terminal.read_until("stopped; what was said stays in the conversation")
         terminal.read_until("> ")
-        terminal.type("\x03")  # at the prompt it leads nowhere
-        terminal.read_until("(Ctrl-D or /exit leaves)")
+        terminal.press_until("\x03", "(Ctrl-D or /exit leaves)")  # at the prompt it leads nowhere
         terminal.read_until("> ")
         terminal.type("/new\n")
         terminal.read_until("> ")

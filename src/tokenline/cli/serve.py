@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tokenline.cli.console import CommandError, progress_bars, stderr, stdout
+from tokenline.cli.console import CommandError, ended_by_ctrl_c, progress_bars, stderr, stdout
 from tokenline.cli.pull import MODEL_HELP
 
 if TYPE_CHECKING:
@@ -118,34 +118,35 @@ def serve(
         from tokenline.models.fetch import resolve_model
 
         path = resolve_model(model, progress=progress)
-        progress(IMPORTING, 0, None)
-        from tokenline.engine.engine import Engine
-        from tokenline.engine.settings import CACHE_DIR_BYTES, EngineSettings
-        from tokenline.models.fingerprint import weights_fingerprint
-        from tokenline.models.load import load_model, read_config
-        from tokenline.render.renderer import Renderer
-        from tokenline.server.app import create_app
-        from tokenline.server.run import ServerError, bind, run
-        from tokenline.server.settings import ServerSettings
+        with ended_by_ctrl_c():
+            progress(IMPORTING, 0, None)
+            from tokenline.engine.engine import Engine
+            from tokenline.engine.settings import CACHE_DIR_BYTES, EngineSettings
+            from tokenline.models.fingerprint import weights_fingerprint
+            from tokenline.models.load import load_model, read_config
+            from tokenline.render.renderer import Renderer
+            from tokenline.server.app import create_app
+            from tokenline.server.run import ServerError, bind, run
+            from tokenline.server.settings import ServerSettings
 
-        try:
-            listener = bind(host, port)
-        except ServerError as error:
-            raise CommandError(str(error)) from error
-        read_config(path)  # what is no model at all is said before anything else about it
-        renderer = Renderer.from_model(path, chat_template=template)
-        progress(PREPARING, 0, None)
-        loading = f"loading {path.name}"
-        loaded = load_model(
-            path, device=device, dtype=dtype, progress=lambda done, total: progress(loading, done, total)
-        )
-        fingerprint = ""
-        if cache_dir is not None:
-            hashing = f"hashing {path.name}"
-            weights = weights_fingerprint(
-                path, cache_dir / "weights.json", lambda done, total: progress(hashing, done, total)
+            try:
+                listener = bind(host, port)
+            except ServerError as error:
+                raise CommandError(str(error)) from error
+            read_config(path)  # what is no model at all is said before anything else about it
+            renderer = Renderer.from_model(path, chat_template=template)
+            progress(PREPARING, 0, None)
+            loading = f"loading {path.name}"
+            loaded = load_model(
+                path, device=device, dtype=dtype, progress=lambda done, total: progress(loading, done, total)
             )
-            fingerprint = f"{weights} {dtype}"
+            fingerprint = ""
+            if cache_dir is not None:
+                hashing = f"hashing {path.name}"
+                weights = weights_fingerprint(
+                    path, cache_dir / "weights.json", lambda done, total: progress(hashing, done, total)
+                )
+                fingerprint = f"{weights} {dtype}"
     engine = Engine(
         loaded,
         EngineSettings(
