@@ -120,13 +120,17 @@ def test_any_number_of_threads_gives_the_same_bits(case: Case) -> None:
         assert torch.equal(track.all_logits, case.logits)
 
 
-def test_only_wanted_rows(case: Case) -> None:
+@pytest.mark.parametrize("rows", [[0, 9, TEXT - 1], [TEXT - 1], [*range(60, 200)], []])
+def test_only_wanted_rows(case: Case, rows: list[int]) -> None:
     pool = case.model.new_kv_pool(32, 16)
-    rows = np.array([0, 9, TEXT - 1], dtype=np.int32)
-    sequence = BatchSequence(0, TEXT, 0, np.arange(32, dtype=np.int32))
-    ids, positions = np.array(case.ids, dtype=np.int32), np.arange(TEXT, dtype=np.int32)
-    logits = case.model.forward(Batch(ids, positions, (sequence,), rows), pool)
-    assert torch.equal(logits, case.logits[torch.from_numpy(rows)])
+    table = np.arange(32, dtype=np.int32)
+    ids, positions = np.array([*case.ids, 5], dtype=np.int32), np.arange(TEXT + 1, dtype=np.int32)
+    batch = Batch(ids[:-1], positions[:-1], (BatchSequence(0, TEXT, 0, table),), np.array(rows, dtype=np.int32))
+    assert torch.equal(case.model.forward(batch, pool), case.logits[rows])
+    # what was not wanted has left its keys and values all the same
+    following = Batch(ids[-1:], positions[-1:], (BatchSequence(0, 1, TEXT, table),), np.zeros(1, dtype=np.int32))
+    logits = case.model.forward(following, pool).clone()
+    assert torch.equal(logits, Driver(case.model).logits(ids.tolist())[-1:])
 
 
 @pytest.fixture(scope="module")

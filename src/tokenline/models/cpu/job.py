@@ -66,9 +66,10 @@ class Job(NamedTuple):
     tables: int  # int32: the block tables one after another
     num_items: int
     items: int  # int64 [num_items, 5]: first row, rows, block table, span or -1 for all, first row of sequence
+    num_last_items: int  # tall: those of the last layer, after the others: only the rows that are wanted
     row_parts: int  # int64 [T + 1]: wide: the first part of the row in Memory.parts
     num_wanted: int
-    wanted: int  # int64 [num_wanted]: rows whose logits are asked for
+    wanted: int  # int64 [num_wanted]: rows whose logits are asked for, ascending
     wide: int
     keys: int  # the pool
     values: int

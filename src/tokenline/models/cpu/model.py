@@ -114,12 +114,19 @@ class CPUModel:
         )
         spans = positions // SPAN + 1
         row_parts = np.zeros(len(positions) + 1, np.int64)
+        wanted = batch.logit_rows.astype(np.int64)
+        num_last_items = 0
         if wide:
             row_parts[1:] = np.cumsum(spans)
             counts = spans[end - 1]
             span = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             first, end = np.repeat(first, counts), np.repeat(end, counts)
         else:
+            wanted_from, wanted_to = np.searchsorted(wanted, first), np.searchsorted(wanted, end)
+            needed = wanted_from < wanted_to
+            first = np.append(first, wanted[wanted_from[needed]])
+            end = np.append(end, wanted[wanted_to[needed] - 1] + 1)
+            num_last_items = int(needed.sum())
             span = np.full(len(first), -1, np.int64)
         items = np.stack((first, end - first, row_starts[first], span, sequence_first[first]), axis=1)
         angles = batch.positions.astype(np.float32)[:, None] * self._frequencies
@@ -132,12 +139,13 @@ class CPUModel:
             "tables": table,
             "items": items,
             "row_parts": row_parts,
-            "wanted": batch.logit_rows.astype(np.int64),
+            "wanted": wanted,
         }
         job = Job(
             rows=len(positions),
-            num_items=len(items),
-            num_wanted=len(batch.logit_rows),
+            num_items=len(items) - num_last_items,
+            num_last_items=num_last_items,
+            num_wanted=len(wanted),
             wide=int(wide),
             keys=kv.keys.ctypes.data,
             values=kv.values.ctypes.data,

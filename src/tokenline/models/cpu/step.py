@@ -21,7 +21,16 @@ from tokenline.models.cpu.job import GATE_PAD, LAYER_PHASES, OWN_ROWS, word
 from tokenline.models.cpu.linear import GROUP, GROUP_BYTES, PANEL, Q8
 from tokenline.models.cpu.phases import claim, finish
 from tokenline.models.cpu.rows import norm_quantise_row, quantise_row, swiglu_quantise_row
-from tokenline.models.cpu.simd import call_kernel, keep_apart, kernel, read_f16, read_u8, write_f32
+from tokenline.models.cpu.simd import (
+    call_kernel,
+    keep_apart,
+    kernel,
+    load_f32,
+    read_f16,
+    read_u8,
+    store_f32,
+    write_f32,
+)
 
 QKV, OUT, GATE_UP, DOWN = 0, 1, 2, 3  # the products of a layer, in order
 TILE_ROWS = 32  # rows of a tall tile: its gate and up stay in the second-level cache
@@ -167,15 +176,15 @@ def _wide_product(shape, weights, job, memory, thread, threads, layer, product, 
 
 
 @kernel
-def _attention(shape, weights, job, memory, thread, layer, phase):  # type: ignore[no-untyped-def]
-    """Shares of a layer's attention."""
+def _attention(shape, weights, job, memory, thread, layer, phase, first, items):  # type: ignore[no-untyped-def]
+    """Shares of a layer's attention: `items` of them from `first` on."""
     own = memory.own + thread * memory.own_bytes
-    tasks = job.num_items * shape.kv_heads
+    tasks = items * shape.kv_heads
     done = 0
     task = claim(memory, phase, tasks)
     while task >= 0:
         turn = tasks - 1 - task  # the last ones see the most keys: begin with them
-        attend(shape, weights, job, memory, layer, turn // shape.kv_heads, turn % shape.kv_heads, own)
+        attend(shape, weights, job, memory, layer, first + turn // shape.kv_heads, turn % shape.kv_heads, own)
         done += 1
         task = claim(memory, phase, tasks)
     finish(memory, phase, done, tasks)
@@ -188,7 +197,7 @@ def _wide(shape, weights, job, memory, thread, threads):  # type: ignore[no-unty
     for layer in range(shape.layers):
         phase = layer * LAYER_PHASES
         _wide_product(shape, weights, job, memory, thread, threads, layer, QKV, phase)
-        _attention(shape, weights, job, memory, thread, layer, phase + 2)
+        _attention(shape, weights, job, memory, thread, layer, phase + 2, 0, job.num_items)
         _wide_product(shape, weights, job, memory, thread, threads, layer, OUT, phase + 3)
         _wide_product(shape, weights, job, memory, thread, threads, layer, GATE_UP, phase + 5)
         _wide_product(shape, weights, job, memory, thread, threads, layer, DOWN, phase + 7)
@@ -222,19 +231,42 @@ def _tall_product(shape, weights, job, memory, own, layer, product, first, end):
 
 
 @kernel
+def _gather_wanted(shape, job, memory, phase):  # type: ignore[no-untyped-def]
+    """Move the rows whose logits are asked for to the front: nothing after the last attention needs the others."""
+    done = 0
+    if claim(memory, phase, 1) >= 0:
+        for k in range(job.num_wanted):
+            row = word(job.wanted, k)
+            x, attention = memory.x, memory.attention
+            x_bytes, attention_bytes = shape.hidden_columns * 4, shape.attention_columns * 4
+            for column in range(0, x_bytes, 64):
+                store_f32(x + k * x_bytes + column, load_f32(x + row * x_bytes + column))
+            for column in range(0, attention_bytes, 64):
+                store_f32(
+                    attention + k * attention_bytes + column, load_f32(attention + row * attention_bytes + column)
+                )
+        done = 1
+    finish(memory, phase, done, 1)
+
+
+@kernel
 def _tall(shape, weights, job, memory, thread, threads):  # type: ignore[no-untyped-def]
-    """All layers, many rows."""
+    """All layers, many rows. What follows the last layer's keys and values is done for the wanted rows alone."""
     keep_apart()
     own = memory.own + thread * memory.own_bytes
-    pairs = (job.rows + 1) // 2  # tiles have an even number of rows: the tail of one is no slower than the rest
-    tiles = min(pairs, threads * ((job.rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS)))
+    rows = job.rows
     for layer in range(shape.layers + 1):
         phase = layer * LAYER_PHASES
+        if layer == shape.layers:
+            rows = job.num_wanted
+            _gather_wanted(shape, job, memory, phase + 2)
+        pairs = (rows + 1) // 2  # tiles have an even number of rows: the tail of one is no slower than the rest
+        tiles = min(pairs, threads * ((rows + threads * TILE_ROWS - 1) // (threads * TILE_ROWS)))
         done = 0
         tile = claim(memory, phase, tiles)
         while tile >= 0:
             first = pairs * tile // tiles * 2
-            end = min(job.rows, pairs * (tile + 1) // tiles * 2)
+            end = min(rows, pairs * (tile + 1) // tiles * 2)
             if layer > 0:
                 for product in (OUT, GATE_UP, DOWN):
                     _tall_product(shape, weights, job, memory, own, layer - 1, product, first, end)
@@ -248,8 +280,10 @@ def _tall(shape, weights, job, memory, thread, threads):  # type: ignore[no-unty
             done += 1
             tile = claim(memory, phase, tiles)
         finish(memory, phase, done, tiles)
-        if layer < shape.layers:
-            _attention(shape, weights, job, memory, thread, layer, phase + 1)
+        if layer < shape.layers - 1:
+            _attention(shape, weights, job, memory, thread, layer, phase + 1, 0, job.num_items)
+        elif layer < shape.layers:
+            _attention(shape, weights, job, memory, thread, layer, phase + 1, job.num_items, job.num_last_items)
 
 
 @kernel
@@ -272,7 +306,8 @@ def _head(shape, weights, job, memory, thread, phase):  # type: ignore[no-untype
         rows = min(OWN_ROWS, job.num_wanted - first)
         if ready != first:
             for k in range(rows):
-                x = memory.x + word(job.wanted, first + k) * shape.hidden_columns * 4
+                row = word(job.wanted, first + k) if job.wide else first + k
+                x = memory.x + row * shape.hidden_columns * 4
                 norm_quantise_row(x, final, inputs, shape.hidden, shape.eps, own + k * a_stride)
             ready = first
         panel = task % chunks * HEAD_PANELS
