@@ -252,6 +252,20 @@ def test_two_stores_on_one_directory_see_what_the_other_did(tmp_path, monkeypatc
     assert not two.holds(a.keys[1])
 
 
+def test_what_another_store_writes_in_the_same_tick_of_the_clock_is_seen(tmp_path, monkeypatch):
+    one, two = open_store(tmp_path), open_store(tmp_path)
+    a, b = Line(0, 1), Line(100, 1)
+    a.write(one, 0)
+    monkeypatch.setattr(two, "_next_scan_s", 0.0)
+    two.refresh()
+    seen = tmp_path.stat()
+    b.write(one, 0)
+    os.utime(tmp_path, ns=(seen.st_atime_ns, seen.st_mtime_ns))  # as if the clock had stood still
+    monkeypatch.setattr(two, "_next_scan_s", 0.0)
+    two.refresh()
+    assert b.has(two, 0)
+
+
 def test_the_directory_may_vanish_and_come_back(tmp_path, monkeypatch):
     store, line = open_store(tmp_path / "kv"), Line(0, 2)
     line.write(store, 0)

@@ -33,6 +33,7 @@ OUR_TEMPORARY_FILE = re.compile(r"kv-[\w.-]+\.tmp")
 TEMPORARY_S = 60.0  # a temporary file older than this has been left by a killed process
 PAUSE_S = 60.0  # after a failed write
 STEP_NS = 1_000_000  # between the blocks of a line, see `use_ns`
+TICK_NS = 2_000_000_000  # of a file system's clock; the coarsest there is (FAT)
 SHARE_TRIMMED = 1 / 16  # of the bound, beyond what is needed, so that the order is not sorted for every block
 SHARE_GIVEN_BACK = 1 / 10  # of what is there, when the disk is full
 
@@ -55,7 +56,7 @@ class BlockStore:
         self._files: dict[str, _File] = {}
         self._total_bytes = 0
         self._lock = threading.Lock()  # held for moments, never while the disk works
-        self._scanned_mtime_ns = -1
+        self._scanned_mtime_ns: int | None = None  # the folder's, if it would show what came after the scan
         self._next_scan_s = 0.0
         self._paused_until_s = 0.0
         self._complained: set[str] = set()
@@ -185,7 +186,9 @@ class BlockStore:
             self._files = files
             self._total_bytes = sum(file.size for file in files.values())
         now_s = time.monotonic()
-        self._scanned_mtime_ns = mtime_ns
+        # what came later in the same tick of the file system's clock would not show in the folder's time
+        settled = time.time_ns() - mtime_ns > TICK_NS
+        self._scanned_mtime_ns = mtime_ns if settled else None
         self._next_scan_s = now_s + max(1.0, 20 * (now_s - started_s))  # at most a twentieth of the time is spent here
 
     def _trim(self, to_bytes: int) -> None:

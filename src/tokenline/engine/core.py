@@ -13,7 +13,7 @@ from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.disk_tier import DiskSettings, DiskTier, model_key
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.line_keys import LineKeys
-from tokenline.engine.pace import PrefillPace
+from tokenline.engine.pace import MAX_STALL_S, PrefillPace
 from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.request import CacheUse, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
@@ -50,7 +50,7 @@ class EngineCore:
     max_batch_tokens: int
     context_limit: int  # tokens of a line at most: prompt and answer
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
-    max_stall_s: float = 0.1  # see EngineSettings
+    max_stall_s: float = MAX_STALL_S  # see EngineSettings
     clock: Callable[[], float] = time.monotonic
     totals: Totals = field(default_factory=Totals)
 

@@ -11,6 +11,7 @@ Knows numbers only; the engine core tells it what each step took, the scheduler 
 # stream took a third longer than alone, with 64 a seventh.
 MIN_TOKENS = 64
 ROWS = 16  # kernels compute rows by so many: the number is a multiple of it
+MAX_STALL_S = 0.1  # unless somebody wants it otherwise
 WEIGHT = 0.5  # of the latest step in the running mean: speed falls along a line
 
 
