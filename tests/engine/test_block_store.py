@@ -263,6 +263,7 @@ def test_what_another_store_writes_in_the_same_tick_of_the_clock_is_seen(tmp_pat
     os.utime(tmp_path, ns=(seen.st_atime_ns, seen.st_mtime_ns))  # as if the clock had stood still
     monkeypatch.setattr(two, "_next_scan_s", 0.0)
     two.refresh()
+    assert two.holds(b.keys[1])
     assert b.has(two, 0)
 
 
