@@ -36,7 +36,7 @@ async def hit(endpoint: Endpoint, prose: Prose) -> list[Figure]:
     prefix = prose.text(1800)
     await endpoint.complete(prefix, 1)
     answer = await endpoint.complete(prefix + " " + prose.text(60), 1)
-    return [Figure("hit, time to first token", answer.total_s * 1000, "ms", False)]
+    return [Figure("hit, time to first token", answer.first_token_s * 1000, "ms", False)]
 
 
 async def decode(endpoint: Endpoint, prose: Prose) -> list[Figure]:
