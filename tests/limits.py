@@ -2,7 +2,18 @@
 
 from pathlib import Path
 
+import pytest
+
 HANG_S = 300.0  # longer than anything here takes on the slowest and busiest machine
+
+
+def never_give_up_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let engines of this process wait for their cache directory for as long as it takes: at a restore, and at the end.
+
+    A server rather computes, or ends, than to wait for long; on a busy disk a test would then see a miss.
+    """
+    monkeypatch.setattr("tokenline.engine.disk_tier.SAVE_S", HANG_S)
+    monkeypatch.setattr("tokenline.engine.read_or_compute.UNKNOWN_PATIENCE_S", HANG_S)
 
 
 def let_file_times_move_on(file: Path) -> None:

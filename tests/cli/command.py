@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,7 @@ class OnTerminal:
         pid, self._terminal = pty.fork()
         if pid == 0:
             try:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # where the tests run in the background it is ignored
                 os.execvpe(TOKENLINE[0], [*TOKENLINE, *self.args], os.environ | {"TERM": "xterm"} | self.env)
             finally:
                 os._exit(127)

@@ -13,7 +13,7 @@ from tests.cli.command import TOKENLINE, assert_one_line, run
 from tests.limits import HANG_S
 
 MESSAGES = [
-    {"role": "system", "content": "You are the keeper of an archive. " * 20},
+    {"role": "system", "content": "You are the keeper of an archive. " * 9},
     {"role": "user", "content": "What do you keep?"},
 ]
 

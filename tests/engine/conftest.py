@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import never_give_up_on_the_disk
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    never_give_up_on_the_disk(monkeypatch)
+
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:

@@ -13,10 +13,13 @@ from pathlib import Path
 
 from tests.engine.ledger import expected_answer
 from tests.engine.test_core import Answers, make_core, make_request
+from tests.limits import HANG_S
+from tokenline.engine import disk_tier
 from tokenline.engine.disk_tier import DiskSettings
 
 
 def main(folder: str, seed: str, requests: str, max_bytes: str, max_file_bytes: str | None = None) -> None:
+    disk_tier.SAVE_S = HANG_S  # on a disk that is slow it would end in the middle of a file
     draw = random.Random(int(seed))
     core = make_core(num_blocks=24, block_size=4, disk=DiskSettings(Path(folder), int(max_bytes), "ledger"))
     assert core.tier is not None

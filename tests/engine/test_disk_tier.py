@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -424,9 +425,11 @@ def test_an_abort_while_waiting_frees_the_request_and_keeps_what_came(slow, capl
 
 def test_a_disk_that_takes_too_long_is_not_waited_for(slow, monkeypatch):
     core, reads = slow
-    monkeypatch.setattr(tier(core).rule, "patience_s", lambda tokens: 0.05)
     answers = Answers()
     core.add(make_request("a", PROMPT, 2))
+    steps_until(core, answers, lambda: reads.reads == 1)
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 2 * HANG_S, time_ns=time.time_ns)
+    monkeypatch.setattr("tokenline.engine.disk_tier.time", later)
     steps_until(core, answers, lambda: ("a", 0) in answers.finish)
     assert answers.ids["a", 0] == expected_answer(PROMPT, 2)
     assert cached(answers.use["a"]) == (0, 0)

@@ -204,7 +204,7 @@ async def test_close_lets_running_requests_finish_within_the_grace():
     async with running() as engine:
         task = asyncio.create_task(collect(engine, request("a", [1, 2], max_tokens=50)))
         await asyncio.sleep(0.01)
-        await engine.close(grace_s=10)
+        await engine.close(grace_s=HANG_S)
         ids, reasons, _ = await task
         assert ids[0] == expected_answer([1, 2], 50)
         assert reasons[0] == FinishReason.LENGTH

@@ -178,6 +178,7 @@ def fetch(name: str, home: Path, endpoint: str, *, progress: bool = False, **env
     """The result of `resolve_model(name)`; its error message under "error"."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **env}
+    environment |= dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), str(int(HANG_S)))
     command = [sys.executable, "-c", FETCH, name, "progress" if progress else "quiet"]
     done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=HANG_S)
     if done.returncode:
@@ -250,11 +251,11 @@ def test_what_the_hub_does_not_have_is_one_line(hub: Hub, tmp_path: Path, name: 
 def test_no_network_is_one_line(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    message = f"org/model is not here, and the hub at {nobody} cannot be reached (no network?)"
-    assert fetch("org/model", tmp_path, nobody) == {"error": message}
-    message = "org/model is not in the cache, and HF_HUB_OFFLINE forbids to fetch it"
-    assert fetch("org/model", tmp_path, nobody, HF_HUB_OFFLINE="1") == {"error": message}
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"  # bound, so that nobody else can listen there
+        message = f"org/model is not here, and the hub at {nobody} cannot be reached (no network?)"
+        assert fetch("org/model", tmp_path, nobody) == {"error": message}
+        message = "org/model is not in the cache, and HF_HUB_OFFLINE forbids to fetch it"
+        assert fetch("org/model", tmp_path, nobody, HF_HUB_OFFLINE="1") == {"error": message}
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def only_ask(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
     monkeypatch.setenv("PIP_INDEX_URL", url)
+    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", str(int(HANG_S)))  # a transfer that is held is no broken one
 
 
 @pytest.fixture

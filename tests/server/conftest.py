@@ -60,7 +60,9 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
     engine_fields = set(EngineSettings.__dataclass_fields__)
     own = {name: options.pop(name) for name in list(options) if name in engine_fields}
     engine = Engine(model or tiny.model, EngineSettings(**{"kv_cache_memory": 16 << 20, **own}))
-    settings = ServerSettings(**{"model_names": ("tiny", "tiny-too"), "shutdown_grace_s": 2.0, **options})
+    # However busy the machine is, an answer that fails at its first token is a plain error, and no ping comes between.
+    patient = {"shutdown_grace_s": 2.0, "stream_open_after_s": HANG_S, "ping_s": int(HANG_S)}
+    settings = ServerSettings(**{"model_names": ("tiny", "tiny-too"), **patient, **options})
     app = create_app(tiny.renderer, engine, settings)
     async with AsyncExitStack() as stack:
         if live:

@@ -11,6 +11,7 @@ from tests.server.helpers import Slow, eventually, user
 
 # Prefill of this takes hundreds of steps with a batch of so few tokens.
 SLOW_PREFILL = {"max_num_seqs": 4, "max_batch_tokens": 8}
+SLOW_STEP_S = 0.05
 LONG = "The quick brown fox jumps over the lazy dog. " * 120
 
 
@@ -54,7 +55,7 @@ async def test_in_decode(serve: Serve, tiny: Tiny, url: str, streamed: bool):
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("url", [CHAT, TEXT])
 async def test_in_prefill(serve: Serve, tiny: Tiny, url: str, streamed: bool):
-    served = await serve(live=True, model=Slow(tiny.model), **SLOW_PREFILL)
+    served = await serve(live=True, model=Slow(tiny.model, SLOW_STEP_S), **SLOW_PREFILL)
     body = body_of(url, LONG, stream=streamed, max_tokens=100)
     await post_and_leave(served, url, body, lambda: served.engine.stats().running == 1)
     await eventually(lambda: all_free(served))
@@ -64,7 +65,7 @@ async def test_in_prefill(serve: Serve, tiny: Tiny, url: str, streamed: bool):
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_stream_that_opened_in_prefill(serve: Serve, tiny: Tiny, streamed: bool):
     """The stream opens before the first token; a client that leaves then is noticed too."""
-    served = await serve(live=True, model=Slow(tiny.model), stream_open_after_s=0.0, **SLOW_PREFILL)
+    served = await serve(live=True, model=Slow(tiny.model, SLOW_STEP_S), stream_open_after_s=0.0, **SLOW_PREFILL)
     body = body_of(CHAT, LONG, stream=streamed, max_tokens=100)
     await post_and_leave(served, CHAT, body, lambda: served.engine.stats().running == 1)
     await eventually(lambda: all_free(served))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import never_give_up_on_the_disk
 from tests.server.conftest import CHAT, Served, Tiny, serving
 
 MESSAGES = [{"role": "user", "content": "Remember the archive and its keeper. 记住档案。 " * 8}]
@@ -17,7 +18,10 @@ async def cached(served: Served, **more: Any) -> int:
 
 
 @pytest.mark.parametrize(("retention", "survives"), [("in_memory", False), ("24h", True), (None, True)])
-async def test_retention_decides_what_outlives_the_server(tiny: Tiny, tmp_path: Path, retention, survives):
+async def test_retention_decides_what_outlives_the_server(
+    tiny: Tiny, tmp_path: Path, retention, survives, monkeypatch: pytest.MonkeyPatch
+):
+    never_give_up_on_the_disk(monkeypatch)
     options: dict[str, Any] = {"cache_dir": tmp_path, "model_fingerprint": "tiny"}
     async with serving(tiny, live=False, **options) as served:
         assert await cached(served, prompt_cache_retention=retention) == 0

@@ -204,9 +204,9 @@ class DiskTier:
                 restore.sequence.restore = None
         self._writer.clear()
 
-    def close(self, tails: Iterable[Tail] = (), within_s: float = SAVE_S) -> None:
+    def close(self, tails: Iterable[Tail] = ()) -> None:
         """Keep `tails` as far as the time allows, then stop both threads."""
-        deadline_s = time.monotonic() + within_s
+        deadline_s = time.monotonic() + SAVE_S
         self._reader.close()
         for tail in tails:
             if time.monotonic() > deadline_s:
