@@ -101,10 +101,11 @@ def _make_tile(kind: int, rows: int) -> Any:
                 _group_products(builder, kind, rows, weights, inputs, totals)
                 scales = GROUP_BYTES[kind] - (128 if kind == Q8 else 256)
                 for v in range(4):
-                    scale = builder.fpext(load(builder, weights, V16H, scales + v * 32), V16F)
+                    scale = simd.build_from_f16(builder, load(builder, weights, V16H, scales + v * 32))
                     low = None
                     if kind == Q4:
-                        low = builder.fpext(load(builder, weights, V16H, scales + 128 + v * 32), V16F)
+                        low_at = scales + 128 + v * 32
+                        low = simd.build_from_f16(builder, load(builder, weights, V16H, low_at))
                     for row in range(rows):
                         both = builder.fmul(scale, splat(builder, load(builder, scale_at[row], F32)))
                         result = simd.build_fma(

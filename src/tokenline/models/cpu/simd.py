@@ -14,11 +14,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.core import config as numba_config
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic, models, register_model
 
 LANES = 16
@@ -69,11 +69,10 @@ class _VectorF32Model(models.PrimitiveModel):
 
 @functools.cache
 def cpu_features() -> frozenset[str]:
-    """The features of the CPU that Numba compiles for, in LLVM's names."""
+    """The features of the CPU that Numba compiles for, in LLVM's names; Numba leaves out some that the CPU has."""
     chosen: str | None = getattr(numba_config, "CPU_FEATURES", None)
-    if chosen is not None:
-        return frozenset(name[1:] for name in chosen.split(",") if name.startswith("+"))
-    return frozenset(name for name, on in llvmlite.binding.get_host_cpu_features().items() if on)
+    names = get_host_cpu_features() if chosen is None else chosen
+    return frozenset(name[1:] for name in names.split(",") if name.startswith("+"))
 
 
 def operation(result: Any, *params: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -207,6 +206,25 @@ def build_round_bf16(builder: Any, value: Any) -> Any:
         rounded = call(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", V16BF, value)
         return builder.bitcast(rounded, V16W)
     return build_to_bf16(builder, value)
+
+
+def build_from_f16(builder: Any, value: Any) -> Any:
+    """float16 to float32, one or 16 of them.
+
+    x86 before F16C has no instruction for it, and Numba not the function that LLVM would call instead.
+    """
+    many = isinstance(value.type, ir.VectorType)
+    if "sse2" not in cpu_features() or "f16c" in cpu_features():
+        return builder.fpext(value, V16F if many else F32)
+    bits = builder.bitcast(value, V16W) if many else splat(builder, builder.bitcast(value, I16))
+    bits = builder.zext(bits, V16I)
+    sign = builder.shl(builder.and_(bits, int_constant(0x8000)), int_constant(16))
+    size = builder.shl(builder.and_(bits, int_constant(0x7FFF)), int_constant(13))
+    number = builder.bitcast(builder.fmul(builder.bitcast(size, V16F), constant(2.0**112)), V16I)
+    endless = builder.icmp_signed(">=", size, int_constant(0x7C00 << 13))  # or not a number
+    number = builder.select(endless, builder.or_(number, int_constant(0x7F800000)), number)
+    result = builder.bitcast(builder.or_(number, sign), V16F)
+    return result if many else builder.extract_element(result, i32(0))
 
 
 def build_dot_u8s8(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
@@ -427,7 +445,7 @@ def read_u8(builder: Any, address: Any) -> Any:
 
 @operation(types.float32, types.int64)
 def read_f16(builder: Any, address: Any) -> Any:
-    return builder.fpext(load(builder, address, F16), F32)
+    return build_from_f16(builder, load(builder, address, F16))
 
 
 @operation(types.int64, types.int64, types.int64)
