@@ -179,6 +179,20 @@ def test_a_constraint_decides_what_can_be_drawn_and_hears_of_it():
     assert made.constraint.accepted == [3]
 
 
+def test_a_constraint_that_leaves_nothing_but_the_end_ends_the_answer_before_min_tokens():
+    class OnlyTheEnd:
+        def mask(self) -> np.ndarray:
+            return np.array([0b100], np.int32)
+
+        def accept(self, token_id: int) -> None: ...
+
+    params = SamplingParams(max_tokens=9, temperature=0, stop_ids=frozenset([2]), min_tokens=5)
+    request = Request("r", np.asarray([1], np.int32), params, make_constraint=OnlyTheEnd)
+    (result,) = sample(torch.tensor([[3.0, 2.0, 1.0]]), [Sequence(request, 0, 0.0, 10)])
+    assert isinstance(result, Sampled)
+    assert result.token_id == 2
+
+
 def test_a_constraint_that_allows_nothing_is_that_rows_error_alone():
     class Nothing(OnlyOdd):
         def mask(self) -> np.ndarray:

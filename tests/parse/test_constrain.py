@@ -150,6 +150,14 @@ def test_text_before_the_awaited_marker_is_free(constrainer):
     assert allowed_ids(grammar).tolist() == [ord("y")]
 
 
+def test_an_answer_cannot_end_before_what_it_must_hold(constrainer):
+    for make in (constrainer.choice, lambda *_, **more: constrainer.required_calls(TOOLS, **more)):
+        grammar = make(["yes"], begins_after="</think>")()
+        assert END not in allowed_ids(grammar)
+    tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": PERSON}}
+    assert END in allowed_ids(constrainer.strict_tools([tool], "hermes", begins_after="</think>")())
+
+
 def test_strict_tools_bind_calls_and_leave_text_free(constrainer):
     tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": PERSON}}
     grammar = constrainer.strict_tools([tool], "hermes")()
@@ -176,7 +184,7 @@ def test_strict_tools_bind_calls_and_leave_text_free(constrainer):
         ({"not": {"type": "string"}}, "/not"),
         ({"properties": {"a": {"items": {"uniqueItems": True}}}}, "/properties/a/items/uniqueItems"),
         ({"anyOf": [{"type": "null"}, {"multipleOf": 3}]}, "/anyOf/1/multipleOf"),
-        ({"allOf": [{"type": "string"}, {"minLength": 2}]}, "/allOf"),
+        ({"allOf": [{"type": "string"}, {"type": "string", "minLength": 2}]}, "/allOf"),
         ({"$ref": "#/nope"}, "nope"),
         ({"$ref": "http://example.com/x"}, r"/\$ref"),
         ({"$defs": {"x": {"if": {}}}}, r"/\$defs/x/if"),
@@ -196,10 +204,18 @@ def test_a_property_may_be_called_like_a_keyword(constrainer):
     constrainer.json_schema({"type": "object", "properties": {"not": {"type": "string"}, "if": {"type": "null"}}})
 
 
-@pytest.mark.parametrize("pattern", ["(a", "(?=a)b", r"\p{Han}"])
+@pytest.mark.parametrize("pattern", ["(a", r"(a)\1", r"\p{Han}", "(?=a)b", "(?!a)b", "a^b", "^a$b"])
 def test_expressions_that_cannot_be_compiled(constrainer, pattern):
-    with pytest.raises(ConstraintError, match="position"):
-        constrainer.regex(pattern)
+    for make in (constrainer.regex, lambda pattern: constrainer.json_schema({"type": "string", "pattern": pattern})):
+        with pytest.raises(ConstraintError, match=r"position|lookahead|start"):
+            make(pattern)
+
+
+def test_the_function_at_fault_is_named(constrainer):
+    tool = {"type": "function", "function": {"name": "odd", "parameters": {"multipleOf": 3}}}
+    for make in (constrainer.named_call, lambda tool: constrainer.required_calls([*TOOLS, tool])):
+        with pytest.raises(ConstraintError, match="'odd': /multipleOf"):
+            make(tool)
 
 
 def test_a_source_that_is_too_large(constrainer):

@@ -67,6 +67,22 @@ async def test_response_format_json_schema(served: Served, temperature):
     assert choice["finish_reason"] == "stop"
 
 
+async def test_an_answer_ends_with_its_grammar_whatever_its_least_length(served: Served):
+    """Nothing but the end can follow: `min_tokens` cannot keep it away."""
+    answer = await post(served, guided_choice=["yes"], min_tokens=50)
+    choice = answer["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("yes", "stop")
+    shortest = await post(served, guided_regex="(yes)*", min_tokens=50)
+    assert shortest["usage"]["completion_tokens"] >= 50
+
+
+async def test_a_grammar_and_ignore_eos(served: Served):
+    for route, asked in ((CHAT, {"messages": MESSAGES}), (TEXT, {"prompt": "a"})):
+        response = await served.http.post(route, json={**asked, "guided_choice": ["yes"], "ignore_eos": True})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "ignore_eos"
+
+
 async def test_the_stream_holds_to_the_schema_too(served: Served):
     content, _, reason = await streamed(served, response_format=schema(LEGS))
     check_legs(json.loads(content))

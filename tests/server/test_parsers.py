@@ -122,6 +122,18 @@ async def test_two_tool_calls_and_no_text(talker: Talker):
     assert list(streamed) == [0, 1]
 
 
+async def test_no_parallel_tool_calls(talker: Talker):
+    second = CALL.replace("Oslo", "Rome")
+    body = talker.body(f"Two.\n{CALL}\n{second}", tools=[WEATHER], parallel_tool_calls=False)
+    answer = (await talker.whole(body))["choices"][0]
+    (call,) = answer["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Oslo"}
+    assert (answer["message"]["content"], answer["finish_reason"]) == ("Two.", "tool_calls")
+    chunks = await stream(talker.served.http, CHAT, body)
+    assert [call["arguments"] for call in calls_of(chunks).values()] == ['{"city": "Oslo"}']
+    assert finish_reasons(chunks) == {0: "tool_calls"}
+
+
 async def test_a_call_that_was_cut_is_no_call(talker: Talker):
     """tc-16"""
     body = talker.body('<tool_call>\n{"name": "weather", "arguments": {"city": "long que', tools=[WEATHER])

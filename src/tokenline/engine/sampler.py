@@ -2,7 +2,7 @@
 
 Greedy rows are one argmax for the whole batch. Any other row is treated by itself, on the CPU, so that a sequence
 draws the same ids whoever shares its batch. The order of operations is the field's usual one: logit bias, penalties,
-stop ids before min_tokens, temperature, then top_k, top_p and min_p, then one draw.
+constraint, stop ids before min_tokens, temperature, then top_k, top_p and min_p, then one draw.
 """
 
 from collections.abc import Sequence as Rows
@@ -77,10 +77,6 @@ def adjust(logits: np.ndarray, sequence: Sequence) -> np.ndarray:
         logits[ids] -= params.presence_penalty + params.frequency_penalty * times
     for token_id, bias in params.logit_bias.items():
         logits[token_id] += bias
-    if sequence.num_generated < params.min_tokens:
-        stop_ids = [token_id for token_id in params.stop_ids if token_id < vocab]
-        if len(stop_ids) < vocab:
-            logits[stop_ids] = -np.inf
     if sequence.constraint is not None:
         try:
             mask = sequence.constraint.mask()
@@ -92,6 +88,12 @@ def adjust(logits: np.ndarray, sequence: Sequence) -> np.ndarray:
         logits[~allowed] = -np.inf
         if not np.isfinite(logits.max()):
             raise SamplingError("the constraint allows no token")
+    if sequence.num_generated < params.min_tokens:
+        stop_ids = [token_id for token_id in params.stop_ids if token_id < vocab]
+        before = logits[stop_ids]
+        logits[stop_ids] = -np.inf
+        if not np.isfinite(logits.max()):  # nothing but the end is left: a constraint has all it wants
+            logits[stop_ids] = before
     return logits
 
 

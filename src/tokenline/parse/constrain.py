@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tokenline.parse.delta import TokenBytes
-from tokenline.parse.schema_check import find_unsupported
+from tokenline.parse.schema_check import bad_pattern, find_unsupported
 
 CACHE_BYTES = 64 * 2**20  # of compiled grammars
 MAX_SOURCE_BYTES = 256 * 1024  # of a schema, expression or grammar as text
@@ -31,9 +31,11 @@ class ConstraintError(Exception):
 class Grammar:
     """One choice's place in a compiled grammar. Fulfils the engine's Constraint protocol."""
 
-    def __init__(self, compiled: Any, words: int, begins_after: bytes, tokens: TokenBytes):
+    def __init__(self, compiled: Any, free: np.ndarray, begins_after: bytes, tokens: TokenBytes):
+        """`free`: the mask of the text before it begins."""
         self._compiled = compiled
-        self._mask = np.full(words, -1, np.int32)
+        self._free = free
+        self._mask = np.empty_like(free)
         self._tokens = tokens
         self._awaited = begins_after
         self._seen = b""
@@ -47,8 +49,10 @@ class Grammar:
 
     def mask(self) -> np.ndarray:
         """int32 [words]: bit i of word w is set if id 32 * w + i may come next."""
-        if self._awaited or not self._matcher.fill_next_token_bitmask(self._mask[None]):
-            return np.full_like(self._mask, -1)
+        if self._awaited:
+            return self._free
+        if not self._matcher.fill_next_token_bitmask(self._mask[None]):
+            self._mask.fill(-1)
         return self._mask
 
     def accept(self, token_id: int) -> None:
@@ -92,6 +96,8 @@ class Constrainer:
 
     def regex(self, pattern: str, *, begins_after: str = "") -> Callable[[], Grammar]:
         """The whole answer matches the expression."""
+        if (reason := bad_pattern(pattern)) is not None:
+            raise ConstraintError(reason)
         return self._compile("compile_regex", pattern, begins_after)
 
     def choice(self, options: Sequence[str], *, begins_after: str = "") -> Callable[[], Grammar]:
@@ -108,6 +114,7 @@ class Constrainer:
 
     def named_call(self, tool: Mapping[str, Any], *, begins_after: str = "") -> Callable[[], Grammar]:
         """The answer is the arguments of this function (`parse.tools.forced.NamedCall`)."""
+        _check_parameters(tool)
         return self.json_schema(_parameters(tool), begins_after=begins_after)
 
     def required_calls(
@@ -116,6 +123,7 @@ class Constrainer:
         """The answer is a list of calls of these functions, at least one (`parse.tools.forced.RequiredCalls`)."""
         calls, definitions = [], {}
         for index, tool in enumerate(tools):
+            _check_parameters(tool)
             schema, moved = _relocated(_parameters(tool), f"tool{index}")
             definitions.update(moved)
             calls.append(
@@ -140,14 +148,17 @@ class Constrainer:
             known = ", ".join(sorted(STRICT_FORMATS))
             raise ConstraintError(f"strict tools can be enforced for the formats {known}, not for {tool_parser}")
         for tool in tools:
-            if tool["function"].get("strict") and (reason := find_unsupported(_parameters(tool))) is not None:
-                raise ConstraintError(f"function {tool['function']['name']!r}: {reason}")
+            if tool["function"].get("strict"):
+                _check_parameters(tool)
         import xgrammar
 
         tag = xgrammar.get_model_structural_tag(name, [dict(tool) for tool in tools], "auto", reasoning=False)
-        return self._compile("compile_structural_tag", tag, begins_after)
+        return self._compile("compile_structural_tag", tag, begins_after, may_end_before=True)
 
-    def _compile(self, method: str, source: Any, begins_after: str, **options: Any) -> Callable[[], Grammar]:
+    def _compile(
+        self, method: str, source: Any, begins_after: str, *, may_end_before: bool = False, **options: Any
+    ) -> Callable[[], Grammar]:
+        """`may_end_before`: the answer may be over before it has begun, in the reasoning."""
         if isinstance(source, str) and len(source.encode()) > MAX_SOURCE_BYTES:
             raise ConstraintError(f"longer than the {MAX_SOURCE_BYTES:,} bytes that are compiled")
         with self._lock:
@@ -156,8 +167,11 @@ class Constrainer:
                 compiled = getattr(compiler, method)(source, **options)
             except (RuntimeError, ValueError) as error:
                 raise ConstraintError(_reason(error)) from None
-        words, tokens, awaited = self._words, self._tokens, begins_after.encode()
-        return lambda: Grammar(compiled, words, awaited, tokens)
+        free = np.full(self._words, -1, np.int32)
+        for token_id in () if may_end_before else self._stop_ids:
+            free.view(np.uint32)[token_id // 32] &= ~np.uint32(1 << token_id % 32)
+        tokens, awaited = self._tokens, begins_after.encode()
+        return lambda: Grammar(compiled, free, awaited, tokens)
 
     def _ready_compiler(self) -> Any:
         if self._compiler is None:
@@ -180,6 +194,11 @@ def _parameters(tool: Mapping[str, Any]) -> dict[str, Any]:
     return tool["function"].get("parameters") or {"type": "object", "properties": {}, "additionalProperties": False}
 
 
+def _check_parameters(tool: Mapping[str, Any]) -> None:
+    if (reason := find_unsupported(_parameters(tool))) is not None:
+        raise ConstraintError(f"function {tool['function']['name']!r}: {reason}")
+
+
 def _relocated(schema: dict[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A schema to be put inside another: its references point to definitions of its own under the outer `$defs`."""
 
@@ -199,6 +218,6 @@ def _relocated(schema: dict[str, Any], prefix: str) -> tuple[dict[str, Any], dic
 
 
 def _reason(error: Exception) -> str:
-    """xgrammar's message without its time stamp and source line."""
+    """xgrammar's message without its time stamp, source line and code."""
     text = str(error).strip().split("\n")[0]
-    return re.sub(r"^\[[\d:]+\] \S+: ", "", text)
+    return re.sub(r"^\[[\d:]+\] \S+: |Check failed: \(.*\) is false: ", "", text).rstrip(".")

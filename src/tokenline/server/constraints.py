@@ -32,17 +32,23 @@ async def chat_constraint(
         wanted = tools
     # Reasoning that the prompt has opened is free; the grammar begins with the answer.
     begins_after = answer_begins_after(choice.reasoning_parser, choice.tool_parser, line.text)
-    return None if wanted is None else await _compiled(constrainer, wanted, begins_after)
+    return None if wanted is None else await _compiled(constrainer, body, wanted, begins_after)
 
 
 async def completion_constraint(constrainer: Constrainer, body: GenerationBody) -> MakeConstraint | None:
     """The constraint of a text completion; None if it is free. Raises a 400."""
     wanted = _output(body)
-    return None if wanted is None else await _compiled(constrainer, wanted, "")
+    return None if wanted is None else await _compiled(constrainer, body, wanted, "")
 
 
-async def _compiled(constrainer: Constrainer, wanted: tuple[str, Compile], begins_after: str) -> MakeConstraint:
+async def _compiled(
+    constrainer: Constrainer, body: GenerationBody, wanted: tuple[str, Compile], begins_after: str
+) -> MakeConstraint:
     param, compile_ = wanted
+    if body.ignore_eos:
+        raise invalid(
+            f"'ignore_eos' cannot be combined with '{param}', which says where the answer ends.", "ignore_eos"
+        )
     try:
         return await asyncio.to_thread(compile_, constrainer, begins_after)
     except ConstraintError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenline.parse.delta import OutputParser
+from tokenline.parse.one_call import OneCall
 from tokenline.parse.registry import detect, make_parser, reasoning_parsers, tool_parsers
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
@@ -56,7 +57,7 @@ def make_output_parser(choice: ParserChoice, request: ChatBody, line: Line) -> O
         forced = "" if request.tool_choice == "required" else named_function(request.tool_choice)
     if tool_parser is None and choice.reasoning_parser is None and forced is None:
         return None
-    return make_parser(
+    parser = make_parser(
         tool_parser,
         choice.reasoning_parser,
         tools=request.tools,
@@ -64,6 +65,7 @@ def make_output_parser(choice: ParserChoice, request: ChatBody, line: Line) -> O
         control_tokens=choice.control_tokens,
         forced=forced,
     )
+    return OneCall(parser) if request.parallel_tool_calls is False else parser
 
 
 def asks_for_tools(request: ChatBody) -> bool:
