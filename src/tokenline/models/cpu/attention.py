@@ -203,9 +203,9 @@ def _make_values(rows: int) -> Any:
     return accumulate
 
 
-_scores_1, _scores_2, _scores_3, _scores_4 = (_make_scores(rows) for rows in (1, 2, 3, 4))
-_softmax_1, _softmax_2, _softmax_3, _softmax_4 = (_make_softmax(rows) for rows in (1, 2, 3, 4))
-_values_1, _values_2, _values_3, _values_4 = (_make_values(rows) for rows in (1, 2, 3, 4))
+_scores = simd.for_rows(_make_scores)
+_softmax = simd.for_rows(_make_softmax)
+_values = simd.for_rows(_make_values)
 
 
 @kernel
@@ -299,28 +299,14 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
             count = min(4, rows - row)
             q, seen, s = queries + row * head_dim * 2, limits + row * 8, scores + row * SPAN * 4
             k = scratch + tile * 32
-            if count == 4:
-                _scores_4(q, k, block_size * 4, head_dim, seen, tile, s)
-            elif count == 3:
-                _scores_3(q, k, block_size * 4, head_dim, seen, tile, s)
-            elif count == 2:
-                _scores_2(q, k, block_size * 4, head_dim, seen, tile, s)
-            else:
-                _scores_1(q, k, block_size * 4, head_dim, seen, tile, s)
+            _scores(count, q, k, block_size * 4, head_dim, seen, tile, s)
             row += 4
     row = _first_row(position, group, begin)
     while row < rows:
         count = min(4, rows - row)
         end = min(end_tile, (position + (row + count - 1) // group - begin) // TILE + 1)
         s, sums = scores + row * SPAN * 4, state + row * stride + head_dim * 4
-        if count == 4:
-            _softmax_4(s, first_tile, end, sums, stride)
-        elif count == 3:
-            _softmax_3(s, first_tile, end, sums, stride)
-        elif count == 2:
-            _softmax_2(s, first_tile, end, sums, stride)
-        else:
-            _softmax_1(s, first_tile, end, sums, stride)
+        _softmax(count, s, first_tile, end, sums, stride)
         row += 4
     for tile in range(first_tile, end_tile):
         row = _first_row(position, group, begin + tile * TILE)
@@ -328,14 +314,7 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
         while row < rows:
             count = min(4, rows - row)
             w, s = scores + row * SPAN * 4 + tile * TILE * 2, state + row * stride
-            if count == 4:
-                _values_4(w, v, head_dim, s, stride)
-            elif count == 3:
-                _values_3(w, v, head_dim, s, stride)
-            elif count == 2:
-                _values_2(w, v, head_dim, s, stride)
-            else:
-                _values_1(w, v, head_dim, s, stride)
+            _values(count, w, v, head_dim, s, stride)
             row += 4
 
 

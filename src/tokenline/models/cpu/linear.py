@@ -131,8 +131,8 @@ def _make_tile(kind: int, rows: int) -> Any:
     return tile
 
 
-_q8_1, _q8_2, _q8_3, _q8_4 = (_make_tile(Q8, rows) for rows in (1, 2, 3, 4))
-_q4_1, _q4_2, _q4_3, _q4_4 = (_make_tile(Q4, rows) for rows in (1, 2, 3, 4))
+_q8_tile = simd.for_rows(lambda rows: _make_tile(Q8, rows))
+_q4_tile = simd.for_rows(lambda rows: _make_tile(Q4, rows))
 
 
 @kernel
@@ -144,25 +144,11 @@ def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride,
     row = 0
     while row < rows:
         soon = panel if following == 0 else following + row // 4 * groups * SOON_BYTES
-        left = rows - row
+        left = min(MAX_TILE_ROWS, rows - row)
         x = a + row * a_stride
         y = out + row * out_stride
         if kind == 0:
-            if left >= 4:
-                _q8_4(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
-            elif left == 3:
-                _q8_3(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
-            elif left == 2:
-                _q8_2(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
-            else:
-                _q8_1(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
+            _q8_tile(left, x, a_stride, groups, panel, bias, y, out_stride, add, soon)
         else:
-            if left >= 4:
-                _q4_4(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
-            elif left == 3:
-                _q4_3(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
-            elif left == 2:
-                _q4_2(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
-            else:
-                _q4_1(x, a_stride, groups, panel, bias, y, out_stride, add, soon)
+            _q4_tile(left, x, a_stride, groups, panel, bias, y, out_stride, add, soon)
         row += 4

@@ -389,6 +389,24 @@ def keep_apart(builder: Any) -> None:
     builder.function.attributes.add("noinline")
 
 
+def for_rows(make: Callable[[int], Any]) -> Any:
+    """The kernel `f(rows, *arguments)` of the intrinsics `make(1)` to `make(4)`, each made for so many rows."""
+    one, two, three, four = (make(rows) for rows in (1, 2, 3, 4))
+
+    @kernel
+    def for_some_rows(rows, *arguments):  # type: ignore[no-untyped-def]
+        if rows == 4:
+            four(*arguments)
+        elif rows == 3:
+            three(*arguments)
+        elif rows == 2:
+            two(*arguments)
+        else:
+            one(*arguments)
+
+    return for_some_rows
+
+
 # Memory by address, and what threads need to work together
 
 
