@@ -19,11 +19,11 @@ class Served:
     def __init__(self, url: str, model: str):
         self.url = url
         self.model = model
-        self.client = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        self.client = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=HANG_S)
         self.http = httpx.Client(base_url=url, timeout=HANG_S)
 
     def async_client(self) -> AsyncOpenAI:
-        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=HANG_S)
 
     def ids(self, messages: list[dict], **more) -> list[int]:
         """The token line of a chat request."""

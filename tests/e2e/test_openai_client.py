@@ -32,7 +32,7 @@ async def served(tiny: Tiny) -> AsyncIterator[Served]:  # noqa: F811
 
 @pytest_asyncio.fixture
 async def client(served: Served) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=served.url + "/v1", api_key=KEY, max_retries=0) as one:
+    async with openai.AsyncOpenAI(base_url=served.url + "/v1", api_key=KEY, max_retries=0, timeout=HANG_S) as one:
         yield one
 
 
@@ -135,7 +135,7 @@ async def test_each_error_is_the_exception_that_the_client_has_for_it(client: op
 async def test_a_full_queue_is_a_rate_limit_error(tiny: Tiny):  # noqa: F811
     async with (
         serving(tiny, live=True, model=cast(Any, Slow(tiny.model)), max_waiting=1) as served,
-        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0) as client,
+        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0, timeout=HANG_S) as client,
     ):
         stream = await client.chat.completions.create(
             model="tiny", messages=user("x"), max_tokens=3000, stream=True, extra_body=NO_END
@@ -154,7 +154,7 @@ async def test_an_error_in_mid_stream_is_an_exception(tiny: Tiny):  # noqa: F811
     model = cast(Any, Breaking(tiny.model))
     async with (
         serving(tiny, live=True, model=model) as served,
-        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0) as client,
+        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0, timeout=HANG_S) as client,
     ):
         stream = await client.chat.completions.create(
             model="tiny", messages=user("x"), max_tokens=3000, stream=True, extra_body=NO_END
@@ -212,7 +212,7 @@ async def test_fifty_at_once_on_one_new_prefix_prefill_it_once(client: openai.As
 async def test_a_client_that_gives_up_frees_its_request(tiny: Tiny):  # noqa: F811
     async with (
         serving(tiny, live=True, model=cast(Any, Slow(tiny.model))) as served,
-        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0) as client,
+        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0, timeout=HANG_S) as client,
     ):
         stream = await client.chat.completions.create(
             model="tiny", messages=user("long"), max_tokens=3000, stream=True, extra_body=NO_END
