@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import shutil
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tokenline.engine import block_store
 from tokenline.engine.block_store import BlockStore, use_ns
 from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.request import Namespace
@@ -237,6 +239,7 @@ def test_clear_removes_the_blocks_of_this_model_only(tmp_path):
 
 def test_two_stores_on_one_directory_see_what_the_other_did(tmp_path, monkeypatch):
     one, two = open_store(tmp_path), open_store(tmp_path)
+    monkeypatch.setattr(two, "_next_scan_s", math.inf)  # within a second, however slow the disk is
     a, b = Line(0, 1), Line(100, 1)
     a.write(one, 0)
     b.write(two, 0)
@@ -253,6 +256,7 @@ def test_two_stores_on_one_directory_see_what_the_other_did(tmp_path, monkeypatc
 
 
 def test_what_another_store_writes_in_the_same_tick_of_the_clock_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(block_store, "TICK_NS", 10**18)  # no machine is so slow that it is over
     one, two = open_store(tmp_path), open_store(tmp_path)
     a, b = Line(0, 1), Line(100, 1)
     a.write(one, 0)
@@ -269,6 +273,7 @@ def test_what_another_store_writes_in_the_same_tick_of_the_clock_is_seen(tmp_pat
 
 def test_the_directory_may_vanish_and_come_back(tmp_path, monkeypatch):
     store, line = open_store(tmp_path / "kv"), Line(0, 2)
+    monkeypatch.setattr(store, "_next_scan_s", math.inf)  # within a second, however slow the disk is
     line.write(store, 0)
     shutil.rmtree(tmp_path / "kv")
     assert not line.has(store, 0)

@@ -76,7 +76,7 @@ class EngineMachine(RuleBasedStateMachine):
         disk_bytes=st.sampled_from([None, 200_000, 10_000]),
     )
     def start(self, num_blocks, block_size, max_num_seqs, budget, disk_bytes):
-        self.folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK)
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK, ignore_cleanup_errors=True)
         disk = None if disk_bytes is None else DiskSettings(Path(self.folder.name), disk_bytes, "ledger")
         self.make = lambda: make_core(num_blocks, block_size, max_num_seqs, budget, disk=disk)
         self.core = self.make()
