@@ -14,7 +14,8 @@ from tests.models.cpu.cpus import CPUS, compile_for, runs_here
 from tests.models.cpu.operations import INPUTS
 
 LANES = 65536  # of each operation: every float16 there is
-HERE = "this CPU"
+# Numba leaves AVX out by itself on a virtual machine that names no CPU it knows
+ENVIRONMENTS = {"this CPU": {}, "this CPU without AVX": {"NUMBA_ENABLE_AVX": "0"}, **{c: compile_for(c) for c in CPUS}}
 
 
 def _inputs() -> dict[str, np.ndarray]:
@@ -37,16 +38,16 @@ def _bf16(bits: np.ndarray) -> np.ndarray:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-@pytest.mark.parametrize("cpu", [HERE, *CPUS])
+@pytest.mark.parametrize("cpu", ENVIRONMENTS)
 def test_every_operation_on(cpu: str, tmp_path: Path) -> None:
-    if cpu != HERE and not runs_here(cpu):
+    if cpu in CPUS and not runs_here(cpu):
         pytest.skip("this machine has fewer instructions")
     given = _inputs()
     assert tuple(given) == INPUTS
     np.savez(tmp_path / "inputs.npz", **given)  # type: ignore[arg-type]
     subprocess.run(
         [sys.executable, "-m", "tests.models.cpu.operations", tmp_path / "inputs.npz", tmp_path / "results.npz"],
-        env=os.environ | ({} if cpu == HERE else compile_for(cpu)),
+        env=os.environ | ENVIRONMENTS[cpu],
         check=True,
         timeout=HANG_S,
     )
@@ -57,7 +58,8 @@ def test_every_operation_on(cpu: str, tmp_path: Path) -> None:
     expected = given["sums"] + (_bf16(given["x"]) * _bf16(given["y"])).sum(axis=1)
     assert np.array_equal(results["dot_bf16"].view(np.float32), expected)
     for name in ("from_f16", "read_f16"):
-        expected = given["halves"].view(np.float16).astype(np.float32)
+        with np.errstate(invalid="ignore"):  # some of them are signalling NaN, of which Arm tells
+            expected = given["halves"].view(np.float16).astype(np.float32)
         assert np.array_equal(results[name].view(np.float32), expected, equal_nan=True)
         assert np.array_equal(np.signbit(results[name].view(np.float32)), np.signbit(expected))
     rounded = torch.from_numpy(given["floats"]).bfloat16().float().numpy()
