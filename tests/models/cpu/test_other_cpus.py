@@ -60,8 +60,8 @@ def logits(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 def test_another_cpu(cpu: str, folder: Path, logits: Callable[[str], tuple[torch.Tensor, ...]]) -> None:
     whole, in_pieces = logits(cpu)
     expected = emulated_logits(open_weights(folder), random_ids(300))
-    assert (whole - expected).pow(2).mean().sqrt() / expected.std() < 0.02
-    assert (whole.argmax(-1) == expected.argmax(-1)).float().mean() > 0.95
+    assert (whole - expected).pow(2).mean().sqrt() / expected.std() < 0.04  # as in test_model.py
+    assert (whole.argmax(-1) == expected.argmax(-1)).float().mean() > 0.9
     assert torch.equal(in_pieces, whole)
 
 
