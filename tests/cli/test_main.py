@@ -23,7 +23,10 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
 
 
 def test_no_command_is_help() -> None:
-    assert CliRunner().invoke(app, []).output == CliRunner().invoke(app, ["--help"]).output
+    for group in ([], ["template"]):
+        result = CliRunner().invoke(app, group)
+        assert result.exit_code == 0
+        assert result.output == CliRunner().invoke(app, [*group, "--help"]).output
 
 
 def test_version() -> None:

@@ -117,3 +117,8 @@ def test_tools_that_are_none(tmp_path: Path, content: str) -> None:
     assert result.exit_code == 2
     assert "--tools" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_no_parser_by_name() -> None:
+    got = parsed("--tool-call-parser", "none", "--reasoning-parser", "none", stdin="<think>a</think>" + CALL)
+    assert got["message"] == {"role": "assistant", "content": "<think>a</think>" + CALL}

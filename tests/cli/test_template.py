@@ -35,7 +35,7 @@ def test_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "cannot be read"), (b"\xff", "cannot be read"), (b"{% if %}", "line 1")]
+    ("content", "message"), [(None, "No such file"), (b"\xff", "not UTF-8"), (b"{% if %}", "line 1")]
 )
 def test_a_file_that_is_no_template(tmp_path: Path, content: bytes | None, message: str) -> None:
     file = tmp_path / "chat.jinja"
@@ -44,3 +44,13 @@ def test_a_file_that_is_no_template(tmp_path: Path, content: bytes | None, messa
     result = CliRunner().invoke(app, ["check", str(file)])
     assert isinstance(result.exception, CommandError)
     assert message in str(result.exception)
+
+
+def test_a_template_that_takes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jinja"
+    file.write_text("{{ raise_exception('not today') }}")
+    result = CliRunner().invoke(app, ["check", str(file)])
+    assert result.exit_code == BROKEN
+    assert "stays whole" not in result.stdout
+    assert "takes no conversation" in result.stdout
+    assert "not today" in result.stdout.splitlines()[-1]

@@ -196,7 +196,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
             "image_url.*text",
         ),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text", "string"),
-        ([{"role": "user", "content": [7]}], "messages[0].content[0]", "int"),
+        ([{"role": "user", "content": [7]}], "messages[0].content[0]", "no object"),
         ([{"role": "user", "content": [{}]}], "messages[0].content[0]", "null"),
         (
             [USER, {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}],

@@ -1,16 +1,18 @@
 """Bad input: each answers in OpenAI's shape with the field's name, leaves no traceback in the log, and harms nobody."""
 
+import dataclasses
 import json
 import logging
 from typing import Any
 
 import pytest
 
-from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny, in_module_loop
+from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny, in_module_loop, serving
 from tests.server.helpers import Slow, eventually, user
 from tokenline.engine.request import RequestRefused
 from tokenline.models.base import Batch, KVPool, Model
 from tokenline.render.chat_input import ChatInput
+from tokenline.render.renderer import Renderer
 from tokenline.server.errors import from_refusal
 
 OK = {"messages": user("hi"), "max_tokens": 2}
@@ -419,3 +421,14 @@ def test_each_refusal_has_its_status():
     assert from_refusal(RequestRefused("queue_full", "m")).status == 429
     assert from_refusal(RequestRefused("shutting_down", "m")).status == 503
     assert from_refusal(RequestRefused("context_length_exceeded", "m")).status == 400
+
+
+async def test_a_template_that_writes_nothing(tiny: Tiny):
+    renderer = Renderer.from_model(tiny.path, chat_template="{# nothing #}")
+    async with serving(dataclasses.replace(tiny, renderer=renderer), live=False) as served:
+        for options in ({}, {"stream": True}):
+            response = await served.http.post(CHAT, json={"messages": user("hi"), **options})
+            assert response.status_code == 400
+            assert response.json()["error"]["param"] == "messages"
+        counted = await served.http.post("/tokenize", json={"messages": user("hi")})
+        assert counted.json()["count"] == 0

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 def parse(
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="The raw output, or - for stdin.")] = "-",
-    tool_call_parser: Annotated[str | None, typer.Option(metavar="NAME", help="As the server takes it.")] = None,
-    reasoning_parser: Annotated[str | None, typer.Option(metavar="NAME", help="As the server takes it.")] = None,
+    tool_call_parser: Annotated[
+        str, typer.Option(metavar="NAME", help="As for `tokenline serve`, but for auto, which needs a chat template.")
+    ] = "none",
+    reasoning_parser: Annotated[
+        str, typer.Option(metavar="NAME", help="As for `tokenline serve`, but for auto, which needs a chat template.")
+    ] = "none",
     tools: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="The request's tools, a JSON list; some formats need their types."),
@@ -42,7 +46,8 @@ def parse(
     if not all(stop or ()):
         raise CommandError("--stop: a stop string must not be empty")
     try:
-        parser = make_parser(tool_call_parser, reasoning_parser, tools=_tools(tools), prompt_end=prompt_end)
+        names = (None if name == "none" else name for name in (tool_call_parser, reasoning_parser))
+        parser = make_parser(*names, tools=_tools(tools), prompt_end=prompt_end)
     except ValueError as error:
         raise CommandError(str(error)) from error
     stream = OutputStream(_Pieces(parts), stop=stop or (), parser=parser)

@@ -21,12 +21,14 @@ BROKEN = 1  # exit code: a line breaks somewhere
 # A template file alone does not say what these tokens are; any text shows where they go.
 PLACEHOLDERS = {"bos_token": "<bos>", "eos_token": "<eos>"}
 
-app = typer.Typer(help="Examine chat templates.", no_args_is_help=True)
+app = typer.Typer(help="Examine chat templates.", invoke_without_command=True)
 
 
 @app.callback()
-def template() -> None:
+def template(context: typer.Context) -> None:
     """Examine chat templates."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command()
@@ -38,7 +40,7 @@ def check(
 ) -> None:
     """Play small conversations through a template: does each turn's line begin with the last one's?
 
-    Exit code 0: every line stays whole; 1: one breaks.
+    Exit code 0: every line stays whole; 1: one breaks, or the template takes none of the conversations.
     """
     from tokenline.render.stability import check_stability
 
@@ -58,7 +60,8 @@ def _chats(target: str | None) -> "ChatRenderer":
         try:
             source = Path(target).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"{target}: cannot be read: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text ({error.reason})"
+            raise CommandError(f"{target}: {reason}") from error
         try:
             return ChatRenderer({"default": source}, PLACEHOLDERS)
         except RenderError as error:
@@ -117,8 +120,7 @@ def _print(found: "Stability") -> None:
         console.print(f"✗  injects the date: the line changes every {found.date_unit}", style="red")
         if found.date_fix is not None:
             console.print(f"     keeps still:  chat_template_kwargs {json.dumps(found.date_fix)}", style="cyan")
-    verdict = "every line stays whole from turn to turn" if found.stable else found.summary()
-    console.print(printable(verdict), style="bold")
+    console.print(printable(found.summary()), style="bold")
 
 
 def _shown(text: str) -> str:

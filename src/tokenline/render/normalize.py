@@ -229,7 +229,7 @@ def _content(content: Any, place: str, as_parts: bool) -> Any:
                 raise RenderError(f"{place}[{i}].text must be a string", f"{place}[{i}].text")
             part = with_members(part, {**part, "type": "text", "text": text})
         else:
-            what = json.dumps(kind, default=str) if isinstance(part, Mapping) else type(part).__name__
+            what = f"of type {json.dumps(kind, default=str)}" if isinstance(part, Mapping) else "no object"
             raise RenderError(f"{place}[{i}] is {what}; only text parts are supported", f"{place}[{i}]")
         parts.append(part)
     return parts if as_parts else join("\n", [part["text"] for part in parts])

@@ -102,11 +102,18 @@ class Stability:
 
     @property
     def stable(self) -> bool:
-        """Whether every conversation that the template takes stays whole, whatever the time."""
-        return self.date_unit is None and all(check.broken is None for check in self.checks)
+        """Whether every conversation that the template takes stays whole, whatever the time, and it takes some."""
+        return self.date_unit is None and self.takes_any and all(check.broken is None for check in self.checks)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether at least one of the conversations is not refused."""
+        return any(check.refused is None for check in self.checks)
 
     def summary(self) -> str:
         """One line for a log."""
+        if not self.takes_any:
+            return f"chat template takes no conversation: {self.checks[0].refused}"
         parts = [f"injects the date ({self.date_unit})"] if self.date_unit else []
         by_cause: dict[Cause, list[str]] = {}
         for check in self.checks:

@@ -35,7 +35,10 @@ async def chat_line(state: ServerState, body: TemplateBody, namespace: Namespace
             check_text_fits(state, state.renderer.apply_template(chat), "messages")
         return state.renderer.chat(chat, namespace=namespace)
 
-    return await _render(body, make)
+    line = await _render(body, make)
+    if len(line) == 0 and not to_count:
+        raise invalid("The chat template makes no text of these messages; there is nothing to continue.", "messages")
+    return line
 
 
 async def text_line(
