@@ -151,6 +151,13 @@ async def idle(engine: Engine) -> None:
     await engine._call(engine.core.check_integrity)
 
 
+async def written(engine: Engine) -> None:
+    """Whatever has left the pool is on the disk, so that the requests to come find it there, however slow it is."""
+    async with asyncio.timeout(HANG_S):
+        while engine.core.tier is not None and engine.core.tier.is_writing:
+            await asyncio.sleep(0.002)
+
+
 def living(kind: type) -> int:
     gc.collect()
     return sum(type(thing) is kind for thing in gc.get_objects())
@@ -188,7 +195,9 @@ async def soak(requests: int, seed: int, **settings) -> Soak:
         held_bytes = []
         async with asyncio.timeout(2 * HANG_S):
             for _ in range(2):
-                await run.run(requests // 2)
+                for _ in range(4):
+                    await run.run(requests // 8)
+                    await written(engine)
                 await idle(engine)
                 await until_gone(engine, sequences_before)
                 held_bytes.append(tracemalloc.get_traced_memory()[0])
