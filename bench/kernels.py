@@ -84,9 +84,6 @@ def main(
     path = resolve_model(model)
     loaded = CPUModel(open_weights(path), threads=threads)
     config = loaded.config
-    weights_read = loaded.weight_bytes  # by a step of one row
-    if not config.tied_head:  # of the embedding it reads one row
-        weights_read -= pack_tensor(open_weights(path), EMBEDDING).data.nbytes
     ready = time.perf_counter() - started
     kv = loaded.new_kv_pool(4096, BLOCK)
     warm, _ = sequences([1], [0], config.vocab_size)
@@ -97,6 +94,9 @@ def main(
         f"loaded in {ready:.2f} s (kernels from the disk cache if they were there), first step {first:.2f} s, ", end=""
     )
     print(f"weights {loaded.weight_bytes / 1e6:.1f} MB, {loaded.kv_bytes_per_token()} bytes a held token\n")
+    weights_read = loaded.weight_bytes  # by a step of one row
+    if not config.tied_head:  # of the embedding it reads one row
+        weights_read -= pack_tensor(open_weights(path), EMBEDDING).data.nbytes
     print("| what | median | best |\n|---|---|---|")
     machine(config, repeats)
 

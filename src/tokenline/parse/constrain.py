@@ -84,10 +84,14 @@ class Constrainer:
 
     def json_schema(self, schema: Any, *, begins_after: str = "") -> Callable[[], Grammar]:
         """A value of this schema, on one line or several. `begins_after`: text up to which the answer is free."""
-        if not isinstance(schema, dict | bool):
-            raise ConstraintError(f"a schema must be a JSON object, not {type(schema).__name__}")
         if (reason := find_unsupported(schema)) is not None:
             raise ConstraintError(reason)
+        return self._checked_schema(schema, begins_after)
+
+    def _checked_schema(self, schema: Any, begins_after: str) -> Callable[[], Grammar]:
+        """`json_schema` for a schema in which nothing unsupported was found."""
+        if not isinstance(schema, dict | bool):
+            raise ConstraintError(f"a schema must be a JSON object, not {type(schema).__name__}")
         source = json.dumps(schema)
         # Properties that a schema does not mention are allowed, as JSON Schema says. White space is bounded: a small
         # model otherwise writes newlines until its tokens run out.
@@ -115,7 +119,7 @@ class Constrainer:
     def named_call(self, tool: Mapping[str, Any], *, begins_after: str = "") -> Callable[[], Grammar]:
         """The answer is the arguments of this function (`parse.tools.forced.NamedCall`)."""
         _check_parameters(tool)
-        return self.json_schema(_parameters(tool), begins_after=begins_after)
+        return self._checked_schema(_parameters(tool), begins_after)
 
     def required_calls(
         self, tools: Sequence[Mapping[str, Any]], *, parallel: bool = True, begins_after: str = ""

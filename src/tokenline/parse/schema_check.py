@@ -35,22 +35,20 @@ LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 NAMED = ("properties", "patternProperties", "$defs", "definitions")
 # Of these the compiler reads one, and what else says something of the value is overlooked.
 FORMS = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
-ABOUT = {
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    "array": ("items", "prefixItems", "minItems", "maxItems"),
-    "object": (
-        *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
-        *("minProperties", "maxProperties"),
-    ),
-}
+ABOUT = (
+    *("minLength", "maxLength", "pattern", "format"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    *("items", "prefixItems", "minItems", "maxItems"),
+    *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
+    *("minProperties", "maxProperties"),
+)
 TELLING = ("properties", "additionalProperties", "items", "prefixItems")  # the compiler infers the type from these
 # Formats that the compiler knows; others are annotations.
 FORMATS = frozenset(
     "date time date-time duration email hostname ipv4 ipv6 json-pointer relative-json-pointer "
     "uri uri-reference uri-template uuid".split()
 )
-TOGETHER = (  # of each group only one is enforced
+TOGETHER = (  # of each pair only one is enforced
     ("minLength", "pattern"),
     ("maxLength", "pattern"),
     ("minLength", "format"),
@@ -73,7 +71,8 @@ def find_unsupported(schema: Any) -> str | None:
     """What in this schema cannot be enforced, with its JSON pointer; None if all can, as far as this module knows."""
     parts = list(_schemas(schema, ""))
     for pointer, part in parts:
-        for reason in _reasons(part, schema):
+        reason = next(_reasons(part, schema), None)
+        if reason is not None:
             return f"{pointer}/{reason}"
     if not has_finite_value(schema, [part for _, part in parts]):
         return "no value can fulfil it, since it would have to contain itself"
@@ -90,12 +89,12 @@ def bad_pattern(pattern: str) -> str | None:
 
 
 def _reasons(part: Schema, root: Any) -> Iterator[str]:
-    yield from _overlooked(part, root)
+    yield from _overlooked(part)
     yield from _overlooked_beside(part)
     yield from _overlapping(part, root)
 
 
-def _overlooked(part: Schema, root: Any) -> Iterator[str]:
+def _overlooked(part: Schema) -> Iterator[str]:
     """Keywords that the compiler does not read, or reads as less than they say."""
     for keyword, meaning in IGNORED.items():
         if keyword in part and not (keyword == "uniqueItems" and part[keyword] is False):
@@ -122,7 +121,7 @@ def _overlooked(part: Schema, root: Any) -> Iterator[str]:
 
 def _overlooked_beside(part: Schema) -> Iterator[str]:
     """Keywords that the compiler does not read beside some other, or without a type."""
-    said = [keyword for keywords in ABOUT.values() for keyword in keywords if keyword in part]
+    said = [keyword for keyword in ABOUT if keyword in part]
     if part.get("format") not in FORMATS and "format" in said:
         said.remove("format")
     forms = [form for form in FORMS if form in part]

@@ -3,7 +3,7 @@
 Used by `schema_check`. What is not known is said to be so; wrong references are left for the compiler to name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _MAX_NESTING = 3  # of anyOf in anyOf, whose types are looked for
@@ -117,7 +117,7 @@ def has_finite_value(root: Any, parts: Sequence[dict[str, Any]]) -> bool:
     return True
 
 
-def _can_end(part: dict[str, Any], known: Any) -> bool:
+def _can_end(part: dict[str, Any], known: Callable[[Any], bool]) -> bool:
     """Whether a value of this schema needs no others than those of schemas that are `known` to have one."""
     if listed_values(part) is not None:
         return True
@@ -130,14 +130,14 @@ def _can_end(part: dict[str, Any], known: Any) -> bool:
     return ("object" in types and _object_can_end(part, known)) or ("array" in types and _array_can_end(part, known))
 
 
-def _object_can_end(part: dict[str, Any], known: Any) -> bool:
+def _object_can_end(part: dict[str, Any], known: Callable[[Any], bool]) -> bool:
     properties, required = part.get("properties"), part.get("required")
     if not isinstance(properties, dict) or not isinstance(required, list):
         return True
     return all(known(properties.get(name)) for name in required if isinstance(name, str))
 
 
-def _array_can_end(part: dict[str, Any], known: Any) -> bool:
+def _array_can_end(part: dict[str, Any], known: Callable[[Any], bool]) -> bool:
     count = part.get("minItems")
     if not isinstance(count, int) or count < 1:
         return True

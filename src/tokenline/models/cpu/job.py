@@ -65,8 +65,8 @@ class Job(NamedTuple):
     sin: int
     tables: int  # int32: the block tables one after another
     num_items: int
-    items: int  # int64 [num_items, 5]: first row, rows, block table, span or -1 for all, first row of sequence
-    num_last_items: int  # tall: those of the last layer, after the others: only the rows that are wanted
+    num_last_items: int  # tall: further ones, for the last layer: the wanted rows alone
+    items: int  # int64 [all of them, 5]: first row, rows, block table, span or -1 for all, first row of sequence
     row_parts: int  # int64 [T + 1]: wide: the first part of the row in Memory.parts
     num_wanted: int
     wanted: int  # int64 [num_wanted]: rows whose logits are asked for, ascending

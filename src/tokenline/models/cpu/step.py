@@ -236,17 +236,17 @@ def _gather_wanted(shape, job, memory, phase):  # type: ignore[no-untyped-def]
     done = 0
     if claim(memory, phase, 1) >= 0:
         for k in range(job.num_wanted):
-            row = word(job.wanted, k)
-            x, attention = memory.x, memory.attention
-            x_bytes, attention_bytes = shape.hidden_columns * 4, shape.attention_columns * 4
-            for column in range(0, x_bytes, 64):
-                store_f32(x + k * x_bytes + column, load_f32(x + row * x_bytes + column))
-            for column in range(0, attention_bytes, 64):
-                store_f32(
-                    attention + k * attention_bytes + column, load_f32(attention + row * attention_bytes + column)
-                )
+            row = word(job.wanted, k)  # not before k: none is overwritten that is still to be moved
+            _move_row(memory.x, shape.hidden_columns * 4, row, k)
+            _move_row(memory.attention, shape.attention_columns * 4, row, k)
         done = 1
     finish(memory, phase, done, 1)
+
+
+@kernel
+def _move_row(rows, row_bytes, source, target):  # type: ignore[no-untyped-def]
+    for at in range(0, row_bytes, 64):
+        store_f32(rows + target * row_bytes + at, load_f32(rows + source * row_bytes + at))
 
 
 @kernel
@@ -280,10 +280,10 @@ def _tall(shape, weights, job, memory, thread, threads):  # type: ignore[no-unty
             done += 1
             tile = claim(memory, phase, tiles)
         finish(memory, phase, done, tiles)
-        if layer < shape.layers - 1:
-            _attention(shape, weights, job, memory, thread, layer, phase + 1, 0, job.num_items)
-        elif layer < shape.layers:
-            _attention(shape, weights, job, memory, thread, layer, phase + 1, job.num_items, job.num_last_items)
+        if layer < shape.layers:
+            last = layer == shape.layers - 1
+            first_item, items = (job.num_items, job.num_last_items) if last else (0, job.num_items)
+            _attention(shape, weights, job, memory, thread, layer, phase + 1, first_item, items)
 
 
 @kernel
