@@ -61,7 +61,7 @@ class RequiredCalls:
 
 @dataclass(frozen=True, slots=True)
 class StrictTools:
-    """Free text in which each call in the format of this tool parser holds to its function's schema, if that is strict."""
+    """Free text in which each call, in this tool parser's format, holds to its function's schema if that is strict."""
 
     functions: tuple[Function, ...]
     tool_parser: str
