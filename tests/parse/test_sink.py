@@ -62,7 +62,7 @@ def test_a_call_that_was_dropped_keeps_its_index_and_is_no_part_of_the_message()
     sink.arguments("{}")
     sink.end_call()
     sink.finish()
-    deltas = sink.take()
+    deltas = join(sink.take())
     assert deltas == [
         ToolCallDelta(0, "x", "broken", '{"a"'),
         ToolCallDelta(1, "y", "whole", "{}"),

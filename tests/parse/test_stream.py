@@ -41,6 +41,13 @@ def test_st_02_stop_string_across_ids(pieces: list[str]) -> None:
     assert stream.stop_string == "\nQ7:"
 
 
+def test_a_stop_string_found_in_what_was_held_back_ends_the_answer() -> None:
+    tokens = Vocabulary([b"a", b"\xc2"])
+    stream = OutputStream(tokens, stop=["\ufffd"])
+    assert content(stream.feed(tokens.ids) + stream.finish(cut=True)) == "a"
+    assert stream.end_reason is EndReason.STOP_STRING
+
+
 def test_ids_after_a_stop_string_neither_come_out_nor_count() -> None:
     tokens = Vocabulary(["a", "STOP", "b", "c"])
     stream = OutputStream(tokens, stop=["STOP"])

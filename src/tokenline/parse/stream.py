@@ -105,11 +105,11 @@ class OutputStream:
         was held back.
         """
         deltas: list[Delta] = []
-        self._cut = cut and not (self.ended or self.stopped)
         if not self.stopped:
             deltas.extend(self._parse(self._stop.feed(self._detokenizer.finish())))
         if not self.stopped:
             deltas.extend(self._parse(self._stop.finish()))
+        self._cut = cut and not (self.ended or self.stopped)
         deltas.extend(self._parser.finish(cut=self._cut or self.stopped))
         return join(deltas)
 
