@@ -1,4 +1,4 @@
-"""What is asked of the server, whatever protocol it came in. Immutable; a protocol's shell makes it, `prepare` checks it.
+"""What is asked of the server, whatever protocol it came in. Immutable; a shell makes it, `prepare` checks it.
 
 A shell checks the JSON types of its own fields. What values are accepted is said here, once, for shells to show and for
 `prepare` to check. A fault names a path of this request (`("temperature",)`); `places` spells it as the client did.
