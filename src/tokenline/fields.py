@@ -4,7 +4,9 @@ Rooms raise a `FieldError` in their own terms. Whoever speaks to the client puts
 differs translates the paths first (`FieldError.text`), so the message names the field that the client wrote.
 """
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 Path = tuple[str | int, ...]  # from the root of the request: ("messages", 0, "content")
 
@@ -23,6 +25,18 @@ def dotted(path: Path) -> str:
 def json_pointer(path: Path) -> str:
     """The same place as an RFC 6901 JSON pointer: /messages/0/content/1/type"""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """A JSON value as a short piece of an error message, of about `limit` characters at most."""
+    if isinstance(value, list | tuple):
+        return f"an array of {len(value)}"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return "a number that is not finite"
+    text = json.dumps(value[:limit] if isinstance(value, str) else value, ensure_ascii=False, default=repr)
+    return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
 class FieldError(Exception):
