@@ -4,7 +4,7 @@ All of it is arithmetic on a request and on what is known of the model; nothing 
 paths of the request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from tokenline.engine.request import SamplingParams
 from tokenline.engine.settings import EngineLimits
 from tokenline.fields import FieldError, Path, shown
 from tokenline.grammar.spec import ConstraintSpec, Function, NamedCall, RequiredCalls, StrictTools
+from tokenline.render.check import check_ids
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.parsers import ParserChoice
@@ -105,7 +106,8 @@ class Room:
                 ("min_tokens",),
                 f"({limits.min_tokens}) is larger than the {max_tokens} tokens that may be generated.",
             )
-        stop_ids = frozenset(check_ids(limits.stop_token_ids, self.vocab_size, ("stop_token_ids",)))
+        check_ids(limits.stop_token_ids, self.vocab_size, ("stop_token_ids",))
+        stop_ids = frozenset(limits.stop_token_ids)
         if not limits.ignore_eos:
             stop_ids |= self.renderer.end_ids
         default = self.renderer.default_sampling
@@ -124,16 +126,6 @@ class Room:
             stop_ids=stop_ids,
             min_tokens=limits.min_tokens,
         )
-
-
-def check_ids(ids: Sequence[Any], vocab_size: int, place: Path) -> Sequence[int]:
-    """Ids given by a client, each an integer within the vocabulary."""
-    for index, value in enumerate(ids):
-        if type(value) is not int or not 0 <= value < vocab_size:
-            code = "invalid_value" if type(value) is int else "invalid_type"
-            reason = f"must be a token id from 0 to {vocab_size - 1}; got {shown(value)}."
-            raise FieldError((*place, index), reason, code=code)
-    return ids
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> dict[int, float]:

@@ -91,7 +91,7 @@ class Service:
             line = await self.text_line(given, place, namespace_of(request), request.size)
         else:
             self.room.check_prompt(len(given), place)  # before each of them is looked at
-            line = self.renderer.ids(given, place)
+            line = self.renderer.ids(given, place, vocab_size=self.room.vocab_size)
         if len(line) == 0:
             raise FieldError(place, "has no tokens; there is nothing to continue.")
         return line
@@ -105,7 +105,7 @@ class Service:
         def make() -> Line:
             if not to_count and self.room.may_be_too_long(size):
                 self.room.check_text(self.renderer.apply_template(chat), ("messages",))
-            return self.renderer.chat(chat, namespace=namespace, may_be_empty=to_count)
+            return self.renderer.chat(chat, namespace=namespace, for_generation=not to_count)
 
         return await _aside(size, make)
 

@@ -92,8 +92,6 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
 
 def chat_input(body: TemplateBody) -> ChatInput:
     """What the template gets to see: messages and tools exactly as they came."""
-    if body.messages is None:
-        raise FieldError(("messages",), "is missing.", code="missing")
     continues = bool(body.continue_final_message)
     kwargs = dict(body.chat_template_kwargs or {})
     if body.reasoning_effort is not None:

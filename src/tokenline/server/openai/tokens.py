@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from tokenline.engine.request import Namespace
 from tokenline.fields import IDENTITY, FieldError
+from tokenline.render.check import check_ids
 from tokenline.server.body import read_body, takes
 from tokenline.server.errors import api_errors
 from tokenline.server.log import record_of
@@ -15,7 +16,7 @@ from tokenline.server.openai.answers import Prompt, Tokens
 from tokenline.server.openai.read import chat_input
 from tokenline.server.openai.wire import DetokenizeBody, TemplateBody, TokenizeBody
 from tokenline.server.state import ServerState
-from tokenline.service.prepare import check_ids, check_salt
+from tokenline.service.prepare import check_salt
 
 
 def token_routes(state: ServerState) -> APIRouter:
@@ -47,8 +48,8 @@ def token_routes(state: ServerState) -> APIRouter:
         body = await read_body(http, DetokenizeBody, max_bytes=max_bytes)
         state.model_name(body.model)
         with faults(http):
-            ids = check_ids(body.tokens, tokenizer.vocab_size, ("tokens",))
-        return JSONResponse({"prompt": tokenizer.decode(ids)})
+            check_ids(body.tokens, tokenizer.vocab_size, ("tokens",))
+        return JSONResponse({"prompt": tokenizer.decode(body.tokens)})
 
     @router.post("/apply-template", responses={200: {"model": Prompt}}, openapi_extra=takes(TemplateBody))
     async def template(http: HTTPRequest) -> Response:
