@@ -9,28 +9,12 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
+from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
+from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason
-from tokenline.server.sse import Frame
 from tokenline.service.events import Usage as UsageCounts
 
-DONE = Frame("[DONE]")  # ends every stream
-
-_FINISH_REASONS = {
-    EndReason.END_OF_TURN: "stop",
-    EndReason.STOP_STRING: "stop",
-    EndReason.TOOL_CALLS: "tool_calls",
-    EndReason.LENGTH: "length",
-}
-
-
-def finish_reason_of(end: EndReason) -> str:
-    """OpenAI's word for why an answer is over."""
-    return _FINISH_REASONS[end]
-
-
-def now_s() -> int:
-    """`created`: Unix time."""
-    return int(time.time())
+DONE = "[DONE]"  # ends every stream
 
 
 class PromptTokensDetails(TypedDict):
@@ -94,7 +78,7 @@ class ToolCallObject(TypedDict):
 class ChatMessage(TypedDict):
     role: Literal["assistant"]
     content: str | None
-    refusal: None
+    refusal: NotRequired[None]
     reasoning_content: NotRequired[str]  # DeepSeek's name, and vLLM's newer one; clients look for either
     reasoning: NotRequired[str]
     tool_calls: NotRequired[list[ToolCallObject]]
@@ -217,3 +201,57 @@ def usage_of(counts: UsageCounts) -> Usage:
             "longest_match_tokens": use.longest_match,
         }
     return usage
+
+
+def message_object(message: Message) -> ChatMessage:
+    """The `message` of a choice."""
+    made: ChatMessage = {"role": "assistant", "content": message.content}
+    if message.reasoning is not None:
+        made["reasoning_content"] = made["reasoning"] = message.reasoning
+    if message.tool_calls:
+        made["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return made
+
+
+def delta_object(delta: Delta) -> ChatDelta:
+    """The `delta` of a chunk."""
+    match delta:
+        case ContentDelta(text):
+            return {"content": text}
+        case ReasoningDelta(text):
+            return {"reasoning_content": text, "reasoning": text}
+        case ToolCallDelta():
+            return {"tool_calls": [_call_piece(delta)]}
+
+
+def _call_piece(piece: ToolCallDelta) -> ToolCallObject:
+    """A piece of a tool call. Clients add up what is there, so what is not said again is left out, not null."""
+    function: FunctionObject = {"arguments": piece.arguments}
+    call: ToolCallObject = {"index": piece.index, "function": function}
+    if piece.id is not None:
+        call["id"] = piece.id
+        call["type"] = "function"
+    if piece.name is not None:
+        function["name"] = piece.name
+    return call
+
+
+_FINISH_REASONS = {
+    EndReason.END_OF_TURN: "stop",
+    EndReason.STOP_STRING: "stop",
+    EndReason.TOOL_CALLS: "tool_calls",
+    EndReason.LENGTH: "length",
+}
+
+
+def finish_reason_of(end: EndReason) -> str:
+    """OpenAI's word for why an answer is over."""
+    return _FINISH_REASONS[end]
+
+
+def now_s() -> int:
+    """`created`: Unix time."""
+    return int(time.time())

@@ -5,8 +5,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
 from tokenline.fields import IDENTITY
-from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, TokenBytes, ToolCallDelta
-from tokenline.parse.message import Message
+from tokenline.parse.delta import TokenBytes
 from tokenline.server.body import read_body, takes
 from tokenline.server.errors import ApiError, api_errors, openai_body
 from tokenline.server.log import name_request
@@ -18,12 +17,11 @@ from tokenline.server.openai.answers import (
     ChatCompletionChunk,
     ChatDelta,
     ChatLogprobs,
-    ChatMessage,
     ErrorObject,
-    FunctionObject,
     TokenLogprobEntry,
-    ToolCallObject,
+    delta_object,
     finish_reason_of,
+    message_object,
     now_s,
     usage_of,
 )
@@ -83,7 +81,7 @@ class ChatShell:
             assert end is not None
             choice: ChatChoice = {
                 "index": index,
-                "message": message_object(answer.message(index)),
+                "message": {**message_object(answer.message(index)), "refusal": None},
                 "logprobs": one.chat_logprobs() if self._logprobs else None,
                 "finish_reason": finish_reason_of(end),
             }
@@ -133,7 +131,7 @@ class ChatShell:
             final = self._chunk()
             final["usage"] = usage_of(answer.usage())
             yield Frame(final)
-        yield DONE
+        yield Frame(DONE)
 
     def error_frame(self, error: ApiError) -> Frame:
         return Frame(openai_body(error))
@@ -176,39 +174,3 @@ class _Gathered:
 
 def _chunk_choice(index: int, delta: ChatDelta) -> ChatChunkChoice:
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-
-
-def message_object(message: Message) -> ChatMessage:
-    """The `message` of a choice."""
-    made: ChatMessage = {"role": "assistant", "content": message.content, "refusal": None}
-    if message.reasoning is not None:
-        made["reasoning_content"] = made["reasoning"] = message.reasoning
-    if message.tool_calls:
-        made["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    return made
-
-
-def delta_object(delta: Delta) -> ChatDelta:
-    """The `delta` of a chunk."""
-    match delta:
-        case ContentDelta(text):
-            return {"content": text}
-        case ReasoningDelta(text):
-            return {"reasoning_content": text, "reasoning": text}
-        case ToolCallDelta():
-            return {"tool_calls": [_call_piece(delta)]}
-
-
-def _call_piece(piece: ToolCallDelta) -> ToolCallObject:
-    """A piece of a tool call. Clients add up what is there, so what is not said again is left out, not null."""
-    function: FunctionObject = {"arguments": piece.arguments}
-    call: ToolCallObject = {"index": piece.index, "function": function}
-    if piece.id is not None:
-        call["id"] = piece.id
-        call["type"] = "function"
-    if piece.name is not None:
-        function["name"] = piece.name
-    return call

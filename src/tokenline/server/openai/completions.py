@@ -95,7 +95,7 @@ class CompletionShell:
                     yield self._frame(text.take(event.choice))
         if self._include_usage:
             yield Frame({**self._chunk(), "usage": usage_of(answer.usage())})
-        yield DONE
+        yield Frame(DONE)
 
     def error_frame(self, error: ApiError) -> Frame:
         return Frame(openai_body(error))
