@@ -64,8 +64,8 @@ def test_an_address_that_is_not_of_this_machine_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--max-model-len", "1000000"], "--max-model-len 1000000"),
-        (["--kv-cache-memory", "100"], "not enough"),
+        (["--max-model-len", "1000000"], "--max-model-len must be from 2 to"),
+        (["--kv-cache-memory", "100"], "--kv-cache-memory is too small"),
     ],
 )
 def test_limits_that_cannot_be_met_are_one_line(options: list[str], part: str) -> None:
