@@ -170,10 +170,11 @@ class OnlyOdd:
 
 def test_a_constraint_decides_what_can_be_drawn_and_hears_of_it():
     made = Sequence(
-        Request("r", np.asarray([1], np.int32), SamplingParams(max_tokens=9, temperature=0), make_constraint=OnlyOdd),
+        Request("r", np.asarray([1], np.int32), SamplingParams(max_tokens=9, temperature=0)),
         0,
         0.0,
         20,
+        OnlyOdd(),
     )
     (result,) = sample(NumpyLogits(np.array([[5.0, 1.0, 4.0, 2.0]], np.float32)), [made])
     assert isinstance(result, Sampled)
@@ -191,8 +192,9 @@ def test_a_constraint_that_leaves_nothing_but_the_end_ends_the_answer_before_min
         def accept(self, token_id: int) -> None: ...
 
     params = SamplingParams(max_tokens=9, temperature=0, stop_ids=frozenset([2]), min_tokens=5)
-    request = Request("r", np.asarray([1], np.int32), params, make_constraint=OnlyTheEnd)
-    (result,) = sample(NumpyLogits(np.array([[3.0, 2.0, 1.0]], np.float32)), [Sequence(request, 0, 0.0, 10)])
+    request = Request("r", np.asarray([1], np.int32), params)
+    row = NumpyLogits(np.array([[3.0, 2.0, 1.0]], np.float32))
+    (result,) = sample(row, [Sequence(request, 0, 0.0, 10, OnlyTheEnd())])
     assert isinstance(result, Sampled)
     assert result.token_id == 2
 
@@ -202,8 +204,8 @@ def test_a_constraint_that_allows_nothing_is_that_rows_error_alone():
         def mask(self) -> np.ndarray:
             return np.zeros(2, np.int32)
 
-    request = Request("r", np.asarray([1], np.int32), SamplingParams(max_tokens=9), make_constraint=Nothing)
+    request = Request("r", np.asarray([1], np.int32), SamplingParams(max_tokens=9))
     rows = NumpyLogits(np.array([[5.0, 1.0], [0.0, 3.0]], np.float32))
-    bad, good = sample(rows, [Sequence(request, 0, 0.0, 20), sequence(temperature=0.0)])
+    bad, good = sample(rows, [Sequence(request, 0, 0.0, 20, Nothing()), sequence(temperature=0.0)])
     assert isinstance(bad, SamplingError)
     assert isinstance(good, Sampled)
