@@ -113,7 +113,7 @@ class EngineCore:
         sampling = [chunk for chunk in chunks if chunk.samples]
         try:
             logits = self.model.forward(self._batch(chunks, sampling), self.kv)
-            sampled = sample(logits, [chunk.sequence for chunk in sampling])
+            sampled = sample(logits, [chunk.sequence for chunk in sampling], self.model.config.vocab_size)
         except Exception as error:
             # Nothing of this batch enters the tree: what the failed step wrote is not to be trusted.
             message = f"{type(error).__name__}: {error}"
