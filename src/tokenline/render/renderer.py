@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenline.fields import Path
+from tokenline.fields import Path, json_pointer
 from tokenline.models.errors import ModelError
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.chat_renderer import CHATML, ChatRenderer
@@ -21,7 +21,7 @@ from tokenline.render.check import check_ids
 from tokenline.render.control import ControlTokens
 from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
-from tokenline.render.line import Line
+from tokenline.render.line import Line, Origin, Span
 from tokenline.render.provenance import spans_of
 from tokenline.render.stability import Stability, check_stability
 from tokenline.render.template import ChatTemplate, Clock
@@ -123,11 +123,12 @@ class Renderer:
             for template in self.chats.templates.values()
         )
 
-    def text(self, prompt: str, *, namespace: Hashable = None) -> Line:
+    def text(self, prompt: str, path: Path = ("prompt",), *, namespace: Hashable = None) -> Line:
         """The line of a raw prompt (/v1/completions): BOS where the tokenizer asks for it, unless it is there already.
 
         Special tokens in it are read as such, as vLLM does it: whoever writes a raw prompt writes all of it.
-        `namespace`: whose remembered prompts may make this cheaper; the ids are the same.
+        `path`: where in the request it stands. `namespace`: whose remembered prompts may make this cheaper; the ids
+        are the same.
         """
         prompt = text_for_utf8(prompt)
         ids, offsets = self._encoder.encode_prompt(prompt, namespace)
@@ -135,7 +136,8 @@ class Renderer:
         if not np.array_equal(ids[: len(prefix)], prefix):
             ids = np.concatenate((prefix, ids))
             offsets = np.concatenate((np.zeros((len(prefix), 2), dtype=np.int32), offsets))
-        return Line(ids, prompt, offsets)
+        spans = (Span(0, len(prompt), Origin.REQUEST, json_pointer(path)),) if prompt else ()
+        return Line(ids, prompt, offsets, spans)
 
     def ids(self, ids: Sequence[int], path: Path = ("prompt",), *, vocab_size: int | None = None) -> Line:
         """The line of a prompt that is given as ids. Raises RenderError for an id outside the vocabulary.
@@ -144,4 +146,4 @@ class Renderer:
         """
         check_ids(ids, self.tokenizer.vocab_size if vocab_size is None else vocab_size, path)
         text, offsets = self.tokenizer.decode_with_offsets(ids)
-        return Line(np.array(ids, dtype=np.int32), text, offsets)
+        return Line(np.array(ids, dtype=np.int32), text, offsets, ids_pointer=json_pointer(path))
