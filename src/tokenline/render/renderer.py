@@ -6,6 +6,7 @@ The server, the command line and the diagnosis call this and nothing below it. I
 call from several threads.
 """
 
+import functools
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path as FilePath
@@ -102,11 +103,11 @@ class Renderer:
         return Line(ids, text, offsets, spans)
 
     def stability(self, *, explain: bool = True) -> Stability:
-        """Whether the template keeps lines whole from turn to turn (see `stability`). Raises RenderError without one.
-
-        For a line in the log at start: `renderer.stability(explain=False).summary()`.
+        """Whether each turn of a chat extends the last one's tokens (see `stability`). Raises RenderError without a
+        template. `explain=False` is enough for a line in a log, and quicker.
         """
-        return check_stability(self.chats, explain=explain)
+        encode = functools.partial(self.tokenizer.encode, parse_special=True)
+        return check_stability(self.chats, explain=explain, encode=encode)
 
     def remember(self, line: Line, generated: Sequence[int], *, namespace: Hashable = None) -> None:
         """Show what was generated behind a line of `chat`: when a client sends that text back as history, its line
