@@ -23,9 +23,10 @@ from tokenline.render.control import ControlTokens
 from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line, Origin, Span
+from tokenline.render.memory import IdMemory
 from tokenline.render.provenance import spans_of
+from tokenline.render.sandbox import Clock
 from tokenline.render.stability import Stability, check_stability
-from tokenline.render.template import ChatTemplate, Clock
 from tokenline.render.tokenizer import Tokenizer, text_for_utf8
 
 
@@ -33,9 +34,16 @@ class Renderer:
     """Chat template and tokenizer of one model."""
 
     def __init__(
-        self, tokenizer: Tokenizer, templates: Mapping[str, str] | None = None, *, clock: Clock = datetime.now
+        self,
+        tokenizer: Tokenizer,
+        templates: Mapping[str, str] | None = None,
+        *,
+        clock: Clock = datetime.now,
+        memory: IdMemory | None = None,
     ):
-        """`templates`: by name, "default" and perhaps "tool_use"; None for those that came with the tokenizer."""
+        """`templates`: by name, "default" and perhaps "tool_use"; None for those that came with the tokenizer.
+        `memory`: where the ids of chats are remembered; None for a new one. Raises ModelError.
+        """
         self.tokenizer = tokenizer
         self.end_ids: frozenset[int] = tokenizer.vocabulary.end_ids
         self.default_sampling: dict[str, Any] = dict(tokenizer.vocabulary.default_sampling)
@@ -46,8 +54,8 @@ class Renderer:
             self.chats = ChatRenderer(sources, tokenizer.vocabulary.named, clock=clock)
         except RenderError as error:
             raise ModelError(error.message) from error
-        templates_in_use = self.chats.templates.values()
-        self._encoder = LineEncoder(tokenizer, ControlTokens(tokenizer.vocabulary, templates_in_use))
+        self.control = ControlTokens(tokenizer.vocabulary, self.chats.templates.values())
+        self._encoder = LineEncoder(tokenizer, self.control, memory)
         self._closing_ids = [id for id in self.end_ids if self._is_written(id)]
 
     @classmethod
@@ -57,15 +65,6 @@ class Renderer:
         """
         templates = None if chat_template is None else {"default": chat_template}
         return cls(Tokenizer.from_model(path), templates, clock=clock)
-
-    @property
-    def has_template(self) -> bool:
-        """Whether chats can be rendered at all; prompts always can."""
-        return bool(self.chats.templates)
-
-    def template(self, *, tools: bool = False) -> ChatTemplate:
-        """The template for a request, with or without tools. Raises RenderError where the model has none."""
-        return self.chats.template(tools=tools)
 
     def apply_template(self, chat: ChatInput) -> str:
         """The rendered chat as text. Raises RenderError."""
@@ -83,12 +82,11 @@ class Renderer:
         now = self.chats.now()
         rendering = self.chats.render(chat, now=now)
         text = rendering.text
-        control = self._encoder.control
         traced: str | None = None
-        if trace or control.may_forge(rendering.sent):
+        if trace or self.control.may_forge(rendering.sent):
             traced = self.chats.render(chat, traced=True, now=now).text
             if traced != text:  # the template does something that provenance gets wrong; then it says nothing
-                if control.occur_in(rendering.sent):
+                if self.control.occur_in(rendering.sent):
                     raise RenderError(
                         (),
                         "The request holds the text of a control token, and with this chat template it cannot be "

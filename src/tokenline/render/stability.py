@@ -17,7 +17,7 @@ from tokenline.render.chat_renderer import ChatRenderer
 from tokenline.render.conversations import Conversation, chat_with_arguments, conversations, first_request
 from tokenline.render.errors import RenderError
 from tokenline.render.normalize import CallStyle
-from tokenline.render.template import to_json
+from tokenline.render.sandbox import to_json
 
 
 @dataclass(frozen=True, slots=True)

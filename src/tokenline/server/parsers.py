@@ -29,7 +29,7 @@ class ParserChoice:
     def of(cls, renderer: Renderer, settings: ServerSettings) -> "ParserChoice":
         """From the settings, where they name one, else from the template. Raises ValueError for an unknown name."""
         try:
-            tools, reasoning = detect(renderer.template(tools=True).source)
+            tools, reasoning = detect(renderer.chats.template(tools=True).source)
         except RenderError:  # no template: then there are no chats either
             tools, reasoning = None, None
         return cls(
