@@ -44,6 +44,6 @@ def test_a_value_is_shown_as_json(value: Any, text: str) -> None:
 
 
 def test_what_is_long_is_cut() -> None:
-    assert len(shown("x" * 1000)) <= 62
+    assert len(shown("x" * 1000)) <= 63
     assert shown(10**100) == "1" + "0" * 59 + "…"
-    assert shown("abcdef", limit=3) == '"abc"'
+    assert shown("abcdef", limit=3) == '"abc…"'

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jinja2
 import jinja2.nodes
 
-from tokenline.render.template import ChatTemplate, TemplateEnvironment
+from tokenline.render.sandbox import TemplateEnvironment
+from tokenline.render.template import ChatTemplate
 
 
 class Decision(NamedTuple):

@@ -107,6 +107,11 @@ class IdMemory:
                 _, oldest = self._entries.popitem(last=False)
                 self.num_bytes -= _size(oldest)
 
+    def check_integrity(self) -> None:
+        """Raise AssertionError if the bytes do not add up or are too many."""
+        assert self.num_bytes == sum(map(_size, self._entries.values()))
+        assert self.num_bytes <= self.max_bytes
+
 
 def _size(entry: _Entry) -> int:
     return _ENTRY_BYTES + entry.ids.nbytes + entry.offsets.nbytes

@@ -32,6 +32,7 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
+        self.special_tokens = vocabulary.special  # control tokens, text to id
         self.strips_leading_space = vocabulary.strips_leading_space
         self._pieces = vocabulary.pieces
         self._special_ids = frozenset(vocabulary.special.values())
@@ -84,22 +85,14 @@ class Tokenizer:
                 at = found.end() + distance
         return borders
 
-    @property
-    def special_tokens(self) -> dict[str, int]:
-        """Control tokens, text to id."""
-        return self.vocabulary.special
-
-    def encode(self, text: str, *, parse_special: bool = False, add_special: bool = False) -> list[int]:
-        """The ids of a text.
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """The ids of a text, without BOS.
 
         `parse_special`: the text of a control token becomes that token; otherwise it is encoded as any other text and
-        no control token can come out. `add_special`: put BOS (and EOS) where this tokenizer asks for it.
+        no control token can come out.
         """
-        as_text = frozenset() if parse_special else frozenset(self.vocabulary.special)
-        ids = self.encode_with_offsets(text, as_text=as_text)[0]
-        if add_special:
-            ids = [*self.vocabulary.prefix_ids, *ids, *self.vocabulary.suffix_ids]
-        return ids
+        as_text = frozenset() if parse_special else frozenset(self.special_tokens)
+        return self.encode_with_offsets(text, as_text=as_text)[0]
 
     def encode_with_offsets(
         self, text: str, *, as_text: frozenset[str] = frozenset(), continued: bool = False
@@ -150,10 +143,9 @@ class Tokenizer:
         character = np.cumsum((np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80, dtype=np.int32) - 1
         return np.stack((character[np.minimum(starts, len(data) - 1)], character[ends - 1] + 1), axis=1)
 
-    def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
-        """The text of some ids, invalid UTF-8 as U+FFFD; without the control tokens if `skip_special`."""
-        kept = (id for id in ids if not (skip_special and id in self._special_ids))
-        data = b"".join(self.token_bytes(id) for id in kept)
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids, invalid UTF-8 as U+FFFD."""
+        data = b"".join(map(self.token_bytes, ids))
         if self.strips_leading_space and data.startswith(b" "):
             data = data[1:]
         return data.decode("utf-8", "replace")
@@ -182,10 +174,6 @@ class Tokenizer:
     def is_special(self, token_id: int) -> bool:
         """Whether the id is a control token (BOS, EOS, `<|im_end|>`), which never appears in content."""
         return token_id in self._special_ids
-
-    def token_to_id(self, token: str) -> int | None:
-        """The id of a token by its text, as the vocabulary writes it."""
-        return self._full.token_to_id(token)
 
 
 def _build(spec: str, as_text: frozenset[str], continued: bool) -> tokenizers.Tokenizer:

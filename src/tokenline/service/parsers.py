@@ -29,7 +29,7 @@ class ParserChoice:
     def of(cls, renderer: Renderer, tool_call_parser: str = AUTO, reasoning_parser: str = AUTO) -> "ParserChoice":
         """By name, or "auto": from the template, or "none". Raises ValueError for an unknown name."""
         try:
-            tools, reasoning = detect(renderer.template(tools=True).source)
+            tools, reasoning = detect(renderer.chats.template(tools=True).source)
         except RenderError:  # no template: then there are no chats either
             tools, reasoning = None, None
         return cls(
