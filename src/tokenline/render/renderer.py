@@ -93,7 +93,7 @@ class Renderer:
         traced: str | None = None
         if trace or self.control.may_forge(rendering.sent):
             traced = self.chats.render(chat, traced=True, now=now).text
-            if traced != text:  # the template does something that provenance gets wrong; then it says nothing
+            if traced != text:  # provenance fails for something that the template does: then no origin is known
                 if self.control.occur_in(rendering.sent):
                     raise RenderError(
                         (),
@@ -116,8 +116,8 @@ class Renderer:
         return check_stability(self.chats, explain=explain, encode=encode)
 
     def remember(self, line: Line, generated: Sequence[int], *, namespace: Hashable = None) -> None:
-        """Show what was generated behind a line of `chat`: when a client sends that text back as history, its line
-        will have these ids and no others that spell the same. Call it when an answer is complete, with all its ids.
+        """Remember what was generated behind a line of `chat`. When a client sends that text back as history, its line
+        will have these ids, and not others that spell the same. Call it when an answer is complete, with all its ids.
         """
         self._encoder.remember(line, generated, self.end_ids, self._closing_ids, namespace)
 
@@ -133,7 +133,7 @@ class Renderer:
     def text(self, prompt: str, path: Path = ("prompt",), *, namespace: Hashable = None) -> Line:
         """The line of a raw prompt (/v1/completions): BOS where the tokenizer asks for it, unless it is there already.
 
-        Special tokens in it are read as such, as vLLM does it: whoever writes a raw prompt writes all of it.
+        Special tokens in it are read as such, as in vLLM: whoever writes a raw prompt writes all of it.
         `path`: where in the request it stands. `namespace`: whose remembered prompts may make this cheaper; the ids
         are the same.
         """

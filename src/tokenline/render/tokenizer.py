@@ -1,7 +1,7 @@
-"""Text to ids and back, exactly as the model was trained: the `tokenizers` library plus what it does not tell.
+"""Text to ids and back, exactly as the model was trained: the `tokenizers` library plus what it lacks.
 
-Knows special tokens, the bytes of each id and where in the text each token lies. Knows nothing of chats. Whether a
-text may contain special tokens is the caller's to say: `parse_special`. Safe to call from several threads.
+Knows special tokens, the bytes of each id, and where in the text each token lies. Knows nothing of chats. The caller
+says whether special tokens in a text are read as such (`parse_special`). Safe to call from several threads.
 """
 
 import codecs
@@ -74,8 +74,8 @@ class Tokenizer:
     def word_borders(self, text: str, distance: int) -> list[int]:
         """Places in a text, at least `distance` characters apart, where it can be cut and encoded in parts.
 
-        They lie between two words, and depend only on the text before them. None for a tokenizer that is not known to
-        cut there.
+        Each is the border of two words and depends only on the text before it. An empty list for a tokenizer that is
+        not known to cut there.
         """
         borders: list[int] = []
         if self._cuts_between_words:
@@ -99,8 +99,9 @@ class Tokenizer:
     ) -> tuple[list[int], np.ndarray]:
         """The ids of a text and each token's characters in it, int32 [n, 2]: start and end.
 
-        A character of several tokens is given to each of them. `as_text`: added tokens that are read as any other
-        text; none of their ids comes out. `continued`: the text follows an added token instead of beginning a line.
+        Where several tokens make up one character, it belongs to each of them. `as_text`: added tokens that are read
+        as plain text; none of their ids comes out. `continued`: the text follows an added token instead of beginning
+        a line.
         """
         encoder = self._encoder(as_text, continued)
         # Without offsets it is faster, and as a batch it lets go of the interpreter's lock.
@@ -114,7 +115,7 @@ class Tokenizer:
         return ids, offsets
 
     def _encode_in_halves(self, text: str, as_text: frozenset[str], continued: bool) -> tuple[list[int], np.ndarray]:
-        """For a tokenizer that merges plain text to a control token: cut the text until it no longer does."""
+        """For a tokenizer that merges plain text into a control token: cut the text until it no longer does."""
         if len(text) < 2:
             raise RenderError((), f"This model's tokenizer has no token for the text {text!r} but a control token.")
         middle = len(text) // 2

@@ -1,8 +1,8 @@
 """A chat template rendered with provenance: the same source, the same sandbox, but texts that know their origin.
 
 What differs from `sandbox.TemplateEnvironment`: constants and text of the template become `Traced`, pieces of output
-are joined by `provenance.concat`, and the few filters that Jinja writes with `str.join` are written anew. What has no
-traced form gives its plain text, which counts as unknown.
+are joined by `provenance.concat`, and the few filters that Jinja implements with `str.join` are replaced. What has no
+traced form gives its plain text, whose origin is unknown.
 """
 
 import string
