@@ -87,7 +87,7 @@ def _line_of_prompt(given: Any, renderer: "Renderer") -> "Line":
     prompts, listed = read_prompts(given)
     if len(prompts) > 1:
         raise CommandError("the request has several prompts, each with a line of its own; give one")
-    (prompt,) = prompts
+    prompt = prompts[0]
     path = ("prompt", 0) if listed else ("prompt",)
     return renderer.text(prompt, path) if isinstance(prompt, str) else renderer.ids(prompt, path)
 
