@@ -1,8 +1,8 @@
-"""Where Numba keeps compiled kernels: beside their source, else in the user's cache folder, and where neither can be
-written to, in a folder that goes with the process.
+"""Where Numba keeps compiled kernels: beside their source, else in the user's cache folder, else in a temporary folder
+that is removed when the process ends.
 
-Numba itself knows the first two and fails without them, as in a read-only container or for a user without a home.
-Called by `models.cpu` before it has anything compiled.
+Numba itself tries the first two and fails if neither can be written to, as in a read-only container or for a user
+without a home. Called by `models.cpu` before it compiles anything.
 """
 
 import atexit
@@ -13,7 +13,7 @@ import numba
 
 
 def ensure_kernel_cache() -> None:
-    """Give Numba a folder of ours if it has none of its own."""
+    """Give Numba a temporary folder if it finds none itself."""
     try:
         numba.njit(cache=True)(_any_function)  # compiles nothing yet
     except RuntimeError:  # "cannot cache function ...: no locator available"
