@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from tokenline.models.config import HF_ARCHITECTURES, config_from_hf
-from tokenline.models.weights import open_weights
+from tokenline.models.weights import open_checkpoint
 from tokenline.render.tokenizer import Tokenizer
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -15,7 +15,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Fa
 
 def write_hf_folder(model: Path, folder: Path) -> None:
     """Decoders with plain rotary embeddings and byte-level BPE without BOS: SmolLM2, Qwen 2 and 3."""
-    weights, words = open_weights(model), Tokenizer.from_model(model).vocabulary
+    weights, words = open_checkpoint(model), Tokenizer.from_model(model).vocabulary
     shape = weights.config
     if shape.rope_scaling is not None or words.prefix_ids or words.suffix_ids or words.strips_leading_space:
         raise ValueError(f"{model.name}: its rotary embedding or its tokenizer is not one that is written for vLLM")
@@ -45,6 +45,6 @@ def write_hf_folder(model: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in (("config", config), ("tokenizer", tokenizer), ("tokenizer_config", {**names, **words.named})):
         (folder / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False), "utf-8")
-    tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in weights.items()}
+    tensors = {name: torch.from_numpy(weights.read(name)).to(torch.bfloat16) for name in weights.shapes}
     save_file(tensors, folder / "unfinished", {"format": "pt"})
     (folder / "unfinished").rename(folder / "model.safetensors")

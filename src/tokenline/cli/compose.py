@@ -5,6 +5,7 @@ template before the weights are loaded. Rooms are imported here when they are ne
 reported without waiting for them.
 """
 
+import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tokenline.engine.engine import Engine
     from tokenline.models.base import Model
+    from tokenline.render.renderer import Renderer
 
 STARTING = "starting up"
 PREPARING = "preparing the model (the first start also compiles kernels for this CPU)"
@@ -51,23 +53,20 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
     path = resolve_model(options.model, progress=progress)
     with ended_by_ctrl_c():
         progress(STARTING, 0, None)
-        from tokenline.models.load import load_model, read_config
+        from tokenline.models.load import load_model
+        from tokenline.models.weights import GGUFCheckpoint, open_checkpoint
         from tokenline.render.renderer import Renderer
         from tokenline.server.app import create_app
         from tokenline.server.settings import ServerSettings
 
         listener = _bind(options)
-        read_config(path)  # a path that holds no model is reported before anything else about it
-        renderer = Renderer.from_model(path, chat_template=options.chat_template)
+        checkpoint = open_checkpoint(path)  # a path that holds no model is reported before anything else about it
+        gguf = checkpoint.file if isinstance(checkpoint, GGUFCheckpoint) else None
+        renderer = Renderer.from_model(path, chat_template=options.chat_template, gguf=gguf)
         progress(PREPARING, 0, None)
-        loading = f"loading {path.name}"
-        model = load_model(
-            path,
-            device=options.device,
-            dtype=options.dtype,
-            progress=lambda done, total: progress(loading, done, total),
-        )
-        engine = _make_engine(options, path, model, progress)
+        model = load_model(checkpoint, device=options.device, dtype=options.dtype, progress=progress)
+        del checkpoint, gguf  # a vocabulary's worth of strings
+        engine = _make_engine(options, path, model, renderer, progress)
         settings = ServerSettings(
             model_names=options.served_model_names or (name_of(options.model, path),),
             api_keys=options.api_keys,
@@ -77,14 +76,14 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
             log_json=options.log_json,
         )
         app = create_app(renderer, engine, settings)
-    disk = engine.stats().disk
-    parsers = app.state.server.parsers
+    disk = asyncio.run(engine.stats()).disk
+    parsers = app.state.server.service.parsers
     facts = ServerFacts(
         name=settings.model_names[0],
         family=model.config.family,
         num_layers=model.config.num_layers,
         path=path,
-        device=model.device.type,
+        device=model.device,
         precision=model.precision,
         pool_bytes=model.kv_bytes_per_token() * engine.limits.pool_tokens,
         pool_tokens=engine.limits.pool_tokens,
@@ -107,31 +106,35 @@ def _bind(options: ServeOptions) -> socket.socket:
         raise CommandError(str(error)) from error
 
 
-def _make_engine(options: ServeOptions, path: Path, model: "Model", progress: Progress) -> "Engine":
+def _make_engine(
+    options: ServeOptions, path: Path, model: "Model", renderer: "Renderer", progress: Progress
+) -> "Engine":
     from tokenline.engine.engine import Engine
+    from tokenline.engine.errors import SettingError
     from tokenline.engine.settings import CACHE_DIR_BYTES, EngineSettings
+    from tokenline.grammar.compiler import GrammarCompiler
     from tokenline.models.fingerprint import weights_fingerprint
 
     fingerprint = ""
     if options.cache_dir is not None:
-        hashing = f"hashing {path.name}"
-        weights = weights_fingerprint(
-            path, options.cache_dir / "weights.json", lambda done, total: progress(hashing, done, total)
-        )
+        weights = weights_fingerprint(path, options.cache_dir / "weights.json", progress)
         fingerprint = f"{weights} {options.dtype}"
-    return Engine(
-        model,
-        EngineSettings(
-            max_model_len=options.max_model_len,
-            kv_cache_memory=options.kv_cache_memory,
-            max_num_seqs=options.max_num_seqs,
-            # Room for prefill beside the sequences that decode.
-            max_batch_tokens=max(EngineSettings().max_batch_tokens, 2 * options.max_num_seqs),
-            cache_dir=options.cache_dir,
-            cache_dir_size=options.cache_dir_size or CACHE_DIR_BYTES,
-            model_fingerprint=fingerprint,
-        ),
+    settings = EngineSettings(
+        max_model_len=options.max_model_len,
+        kv_cache_memory=options.kv_cache_memory,
+        max_num_seqs=options.max_num_seqs,
+        # Room for prefill beside the sequences that decode.
+        max_batch_tokens=max(EngineSettings().max_batch_tokens, 2 * options.max_num_seqs),
+        cache_dir=options.cache_dir,
+        cache_dir_size=options.cache_dir_size or CACHE_DIR_BYTES,
+        model_fingerprint=fingerprint,
     )
+    tokenizer = renderer.tokenizer
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, model.config.vocab_size, renderer.end_ids)
+    try:
+        return Engine(model, settings, compiler)
+    except SettingError as error:
+        raise CommandError(f"--{error.setting.replace('_', '-')} {error.reason}") from error
 
 
 def name_of(model: str | None, path: Path) -> str:

@@ -1,13 +1,8 @@
-"""The CPU model: weights packed for the kernels, and each batch turned into a `Job` for the compiled step.
-
-Way in: `load_cpu_model(path, dtype, progress)`.
-"""
+"""The CPU model: weights packed for the kernels, and each batch turned into a `Job` for the compiled step."""
 
 import math
-from pathlib import Path
 
 import numpy as np
-import torch
 
 from tokenline.models.base import Batch, BatchSequence, KVPool
 from tokenline.models.config import ModelConfig
@@ -21,8 +16,10 @@ from tokenline.models.cpu.rows import LOG2_E
 from tokenline.models.cpu.shelf import Shelf
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
-from tokenline.models.weights import EMBEDDING, HEAD, Progress, open_weights
-from tokenline.models.weights import Weights as Checkpoint
+from tokenline.models.logits import NumpyLogits
+from tokenline.models.memory import available_memory
+from tokenline.models.threads import usable_threads
+from tokenline.models.weights import EMBEDDING, HEAD, Checkpoint
 
 QUERY_TILE = 16  # tokens whose queries attend together
 WIDE_ROWS_A_THREAD = 16  # fewer rows than this for each thread: split products by outputs, not by rows
@@ -37,28 +34,13 @@ def why_not(config: ModelConfig) -> str | None:
     return None
 
 
-def load_cpu_model(path: Path, dtype: str = "auto", progress: Progress | None = None) -> "CPUModel":
-    """Load a model (a directory in Hugging Face layout or a .gguf file) for the CPU kernels.
-
-    dtype "auto" keeps GGUF's blocks of 4 and 8 bits as they are and makes everything else int8 (see `pack`); "int8" is
-    the same.
-    Raises ModelError where the model's shape is outside of what the kernels do: see `why_not`.
-    """
-    if dtype not in ("auto", "int8"):
-        raise ModelError(f"dtype {dtype!r} is not one of the CPU kernels': auto, int8")
-    checkpoint = open_weights(path, progress)
-    if reason := why_not(checkpoint.config):
-        raise ModelError(f"{path.name}: the CPU kernels cannot run it: {reason}")
-    return CPUModel(checkpoint)
-
-
 class CPUModel:
     """See `models.base.Model`. Activations are int8 with a scale per 32 values, keys and values bfloat16."""
 
     def __init__(self, checkpoint: Checkpoint, threads: int | None = None) -> None:
         self.config = checkpoint.config
-        self.device = torch.device("cpu")
-        self._team = Team(threads or torch.get_num_threads())
+        self.device = "cpu"
+        self._team = Team(threads or usable_threads())
         self._kernels = compile_kernels()
         self._shape = _shape(self.config, self._kernels)
         self._frequencies = self.config.rope_frequencies().astype(np.float32)
@@ -78,7 +60,10 @@ class CPUModel:
         config = self.config
         return CPUKVPool(config.num_layers, num_blocks, config.num_kv_heads, block_size, config.head_dim)
 
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
+    def free_memory(self) -> int:
+        return available_memory()
+
+    def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
         if not isinstance(kv, CPUKVPool):
             raise ModelError(f"a CPU model needs its own kind of pool, not {type(kv).__name__}")
         if len(batch.ids) and (batch.ids.min() < 0 or batch.ids.max() >= self.config.vocab_size):
@@ -88,7 +73,7 @@ class CPUModel:
         memory = self._workspace.prepared(rows=job.rows, parts=int(arrays["row_parts"][-1]), logits=wanted)
         with kv.populator.step(int(arrays["tables"].max()) + 1):
             self._team.run(self._kernels.forward, self._shape, self._weights, job, memory)
-        return torch.from_numpy(self._workspace.logits[:wanted, : self.config.vocab_size])
+        return NumpyLogits(self._workspace.logits[:wanted, : self.config.vocab_size])
 
     def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, dict[str, np.ndarray]]:
         """The batch as the kernels want it."""
@@ -171,7 +156,7 @@ class CPUModel:
                 bias = zeros
                 if biased:
                     bias = np.zeros(packed.panels * PANEL, np.float32)
-                    bias[: packed.rows] = checkpoint.read(name + ".bias").float().numpy()
+                    bias[: packed.rows] = checkpoint.read(name + ".bias")
                     self._kept.append(bias)
                 parts.append(self._part(packed, column, bias))
                 column += packed.panels * PANEL
@@ -182,18 +167,16 @@ class CPUModel:
         embedding = self._part(pack_tensor(checkpoint, EMBEDDING), 0, zeros)
         for layer in range(config.num_layers):
             name = f"model.layers.{layer}."
-            norms[2 * layer, : config.hidden_size] = checkpoint.read(name + "input_layernorm.weight").float()
+            norms[2 * layer, : config.hidden_size] = checkpoint.read(name + "input_layernorm.weight")
             product([f"{name}self_attn.{part}_proj" for part in "qkv"], config.qkv_bias)
             if config.qk_norm:
                 for k, part in enumerate("qk"):
-                    head_norms[2 * layer + k] = checkpoint.read(f"{name}self_attn.{part}_norm.weight").float()
+                    head_norms[2 * layer + k] = checkpoint.read(f"{name}self_attn.{part}_norm.weight")
             product([name + "self_attn.o_proj"], config.o_bias)
-            norms[2 * layer + 1, : config.hidden_size] = checkpoint.read(
-                name + "post_attention_layernorm.weight"
-            ).float()
+            norms[2 * layer + 1, : config.hidden_size] = checkpoint.read(name + "post_attention_layernorm.weight")
             product([name + "mlp.gate_proj", name + "mlp.up_proj"], config.mlp_bias)
             product([name + "mlp.down_proj"], config.mlp_bias)
-        norms[-1, : config.hidden_size] = checkpoint.read("model.norm.weight").float()
+        norms[-1, : config.hidden_size] = checkpoint.read("model.norm.weight")
         head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD), 0, zeros)
         for part in (head, embedding):
             parts.append(part)

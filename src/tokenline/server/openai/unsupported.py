@@ -5,7 +5,7 @@ the answer without a word. A value that amounts to not asking is accepted.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tokenline.server.errors import ApiError
+from tokenline.fields import FieldError
 
 
 class Refusal(NamedTuple):
@@ -56,13 +56,11 @@ COMPLETION: Mapping[str, Refusal] = {
 
 
 def refuse_unsupported(body: Mapping[str, Any], table: Mapping[str, Refusal]) -> None:
-    """Raise a 400 that names the first field of the body that stands in the table and asks for something."""
+    """Raise FieldError for the first field of the body that stands in the table and asks for something."""
     for name in body.keys() & table.keys():
         refusal = table[name]
         if body[name] is not None and not any(_same(body[name], value) for value in refusal.harmless):
-            raise ApiError(
-                400, f"'{name}' cannot be honoured: {refusal.reason}.", param=name, code="unsupported_parameter"
-            )
+            raise FieldError((name,), f"is not supported: {refusal.reason}.", code="unsupported_parameter")
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tokenline.engine.request import TokenLogprob
 from tokenline.parse.delta import TokenBytes
-from tokenline.server.answers import CompletionLogprobs, TokenLogprobEntry, TopLogprob
+from tokenline.server.openai.answers import CompletionLogprobs, TokenLogprobEntry, TopLogprob
 
 VERY_UNLIKELY = -9999.0  # OpenAI's number where the logarithm is minus infinity, which JSON cannot say
 

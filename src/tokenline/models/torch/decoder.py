@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from tokenline.models.attention import AttentionPlan, TorchKVPool, attend, plan_attention
 from tokenline.models.base import Batch, KVPool
 from tokenline.models.config import ModelConfig
 from tokenline.models.errors import ModelError
-from tokenline.models.linear import Linear, load_linear
 from tokenline.models.memory import require_memory
-from tokenline.models.weights import EMBEDDING, HEAD, Weights
+from tokenline.models.torch.attention import AttentionPlan, TorchKVPool, attend, plan_attention
+from tokenline.models.torch.linear import Linear, load_linear
+from tokenline.models.torch.logits import TorchLogits
+from tokenline.models.torch.memory import free_memory
+from tokenline.models.weights import EMBEDDING, HEAD, Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ class TorchDecoder:
     """A `Model` (see `base`). `weight_dtype` is what matrices are kept in, `compute_dtype` what they multiply."""
 
     def __init__(
-        self, weights: Weights, *, device: torch.device, weight_dtype: torch.dtype, compute_dtype: torch.dtype
+        self, weights: Checkpoint, *, device: torch.device, weight_dtype: torch.dtype, compute_dtype: torch.dtype
     ):
         self.config: ModelConfig = weights.config
-        self.device = device
+        self.device = str(device)
+        self._device = device
         self.weight_dtype = weight_dtype
         self.compute_dtype = compute_dtype
         self.kv_dtype = torch.float32 if weight_dtype is torch.float32 else torch.bfloat16
@@ -52,11 +55,11 @@ class TorchDecoder:
         self.weight_bytes: int = self._count_bytes()
         self.precision: str = str(weight_dtype).removeprefix("torch.")
 
-    def _load_layer(self, weights: Weights, layer: int) -> _Layer:
+    def _load_layer(self, weights: Checkpoint, layer: int) -> _Layer:
         config, name = self.config, f"model.layers.{layer}."
 
         def linear(*parts: str, bias: bool) -> Linear:
-            return load_linear(weights, [name + part for part in parts], self.weight_dtype, self.device, bias=bias)
+            return load_linear(weights, [name + part for part in parts], self.weight_dtype, self._device, bias=bias)
 
         attention = [f"self_attn.{part}_proj" for part in "qkv"]
         return _Layer(
@@ -70,8 +73,8 @@ class TorchDecoder:
             down=linear("mlp.down_proj", bias=config.mlp_bias),
         )
 
-    def _load_vector(self, weights: Weights, name: str) -> torch.Tensor:
-        return weights.read(name).float().to(self.device)
+    def _load_vector(self, weights: Checkpoint, name: str) -> torch.Tensor:
+        return torch.from_numpy(weights.read(name)).to(self._device)
 
     def _count_bytes(self) -> int:
         linears = [
@@ -94,7 +97,8 @@ class TorchDecoder:
     def new_kv_pool(self, num_blocks: int, block_size: int) -> TorchKVPool:
         """Allocate a pool. Raises ModelError when the memory is not there."""
         what = f"a KV pool of {num_blocks * block_size} tokens"
-        require_memory(num_blocks * block_size * self.kv_bytes_per_token(), self.device, what)
+        where = "memory" if self._device.type != "cuda" else f"memory on {self.device}"
+        require_memory(num_blocks * block_size * self.kv_bytes_per_token(), self.free_memory(), what, where)
         config = self.config
         try:
             return TorchKVPool(
@@ -104,35 +108,38 @@ class TorchDecoder:
                 block_size,
                 config.head_dim,
                 self.kv_dtype,
-                self.device,
+                self._device,
             )
         except RuntimeError as error:  # the allocator's own refusal, torch.OutOfMemoryError included
             raise ModelError(f"{what} cannot be allocated: {str(error).splitlines()[0]}") from error
 
+    def free_memory(self) -> int:
+        return free_memory(self.device)
+
     @torch.inference_mode()
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
-        """Compute the batch, write its keys and values to the pool, return logits float32 [R, vocab] on `device`."""
+    def forward(self, batch: Batch, kv: KVPool) -> TorchLogits:
+        """Compute the batch, write its keys and values to the pool, return the logits of `batch.logit_rows`."""
         assert isinstance(kv, TorchKVPool)
         config = self.config
         if int(batch.ids.min()) < 0 or int(batch.ids.max()) >= config.vocab_size:
             raise ValueError(f"a token id is outside the vocabulary of {config.vocab_size}")
         plans = {
             window: plan_attention(
-                batch, kv_heads=config.num_kv_heads, block_size=kv.block_size, window=window, device=self.device
+                batch, kv_heads=config.num_kv_heads, block_size=kv.block_size, window=window, device=self._device
             )
             for window in {config.window(layer) for layer in range(config.num_layers)}
         }
-        angles = torch.from_numpy(batch.positions).to(self.device).float()[:, None] * self._frequencies
+        angles = torch.from_numpy(batch.positions).to(self._device).float()[:, None] * self._frequencies
         cos, sin = angles.cos()[:, None], angles.sin()[:, None]  # [T, 1, head_dim / 2]
-        hidden = self._embedding.rows(torch.from_numpy(batch.ids).to(self.device))
+        hidden = self._embedding.rows(torch.from_numpy(batch.ids).to(self._device))
         for number, layer in enumerate(self._layers):
             x = self._norm(hidden, layer.attention_norm).to(self.compute_dtype)
             hidden = hidden + self._attention(layer, number, x, cos, sin, kv, plans[config.window(number)])
             x = self._norm(hidden, layer.mlp_norm).to(self.compute_dtype)
             gate, up = layer.gate_up(x).chunk(2, dim=-1)
             hidden = hidden + layer.down(F.silu(gate) * up)
-        wanted = hidden[torch.from_numpy(batch.logit_rows).to(self.device)]
-        return self._head.exact(self._norm(wanted, self._final_norm))
+        wanted = hidden[torch.from_numpy(batch.logit_rows).to(self._device)]
+        return TorchLogits(self._head.exact(self._norm(wanted, self._final_norm)))
 
     def _attention(
         self,
