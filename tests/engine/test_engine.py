@@ -47,7 +47,7 @@ async def collect(engine: Engine, made: Request):
 
 async def until_idle(engine: Engine) -> None:
     async with asyncio.timeout(HANG_S):
-        while (stats := await engine.stats()).running or stats.waiting:
+        while (stats := engine.snapshot()).running or stats.waiting:
             await asyncio.sleep(0.005)
 
 
@@ -60,7 +60,7 @@ async def test_fifty_requests_at_once_on_one_prefix():
             assert reasons[0] == FinishReason.LENGTH
             assert len(uses) == 1
         assert sum(uses[0].computed for _, _, uses in answers) == 90 + 50
-        assert (await engine.stats()).totals.cached_tokens == 49 * 90
+        assert engine.snapshot().totals.cached_tokens == 49 * 90
 
 
 async def test_choices_come_in_one_stream():
@@ -77,8 +77,8 @@ async def test_closing_the_stream_frees_the_request():
         await anext(stream)
         await stream.aclose()
         await until_idle(engine)
-        assert (await engine.stats()).totals.aborted == 1
-        assert (await engine.stats()).blocks_running == 0
+        assert engine.snapshot().totals.aborted == 1
+        assert engine.snapshot().blocks_running == 0
         ids, _, uses = await collect(engine, request("b", [1, 2, 3]))
         assert ids[0] == expected_answer([1, 2, 3], 4)
         assert uses[0].cached == 2
@@ -91,7 +91,7 @@ async def test_a_cancelled_reader_frees_the_request_in_prefill():
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await until_idle(engine)
-        assert (await engine.stats()).blocks_running == 0
+        assert engine.snapshot().blocks_running == 0
 
 
 async def test_one_choice_can_be_stopped_and_the_rest_goes_on():
@@ -231,14 +231,14 @@ async def test_a_cache_dir_outlives_the_engine(tmp_path):
         ids, _, uses = await collect(engine, request("b", list(range(30))))
         assert ids[0] == expected_answer(list(range(30)), 4)
         assert (uses[0].cached, uses[0].restored) == (28, 28)
-        stats = (await engine.stats()).disk
+        stats = engine.snapshot().disk
         assert stats is not None
         assert stats.restored == 7
         assert stats.files == 8
         await engine.reset_prefix_cache()
         assert (await collect(engine, request("c", list(range(30)))))[2][0].cached == 0
     async with running() as engine:
-        assert (await engine.stats()).disk is None
+        assert engine.snapshot().disk is None
 
 
 async def test_what_was_aborted_at_shutdown_is_kept_too(tmp_path):

@@ -218,7 +218,7 @@ async def soak(requests: int, seed: int, **settings) -> Soak:
         await engine.close(grace_s=0)
     assert held_bytes[1] - held_bytes[0] < 150_000, "memory grows"
     core = engine.core
-    stats = await engine.stats()
+    stats = engine.snapshot()
     assert (stats.running, stats.waiting, stats.blocks_running) == (0, 0, 0)
     assert stats.blocks_free + stats.blocks_cached == NUM_BLOCKS
     assert sum(1 for _ in core.cache.tails()) <= NUM_BLOCKS * BLOCK_SIZE
@@ -233,9 +233,9 @@ async def soak(requests: int, seed: int, **settings) -> Soak:
     return run
 
 
-async def check_variety(run: Soak) -> None:
+def check_variety(run: Soak) -> None:
     """The run did what it is for."""
-    stats = await run.engine.stats()
+    stats = run.engine.snapshot()
     assert stats.preemptions > 0
     assert stats.evicted_blocks > 10 * NUM_BLOCKS
     assert stats.totals.cached_tokens > stats.totals.prompt_tokens / 50
@@ -244,13 +244,13 @@ async def check_variety(run: Soak) -> None:
 
 
 async def test_soak():
-    await check_variety(await soak(600, seed=1))
+    check_variety(await soak(600, seed=1))
 
 
 async def test_soak_with_a_disk(tmp_path: Path):
     run = await soak(400, seed=2, cache_dir=tmp_path, cache_dir_size=60_000, model_fingerprint="ledger")
-    await check_variety(run)
-    disk = (await run.engine.stats()).disk
+    check_variety(run)
+    disk = run.engine.snapshot().disk
     assert disk is not None
     assert disk.restored > 0
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 60_000
@@ -260,4 +260,4 @@ async def test_soak_with_a_disk(tmp_path: Path):
 @pytest.mark.parametrize("seed", range(3, 7))
 async def test_long_soak(tmp_path: Path, seed: int):
     disk = {"cache_dir": tmp_path, "cache_dir_size": 300_000, "model_fingerprint": "ledger"} if seed % 2 else {}
-    await check_variety(await soak(4000, seed=seed, **disk))
+    check_variety(await soak(4000, seed=seed, **disk))

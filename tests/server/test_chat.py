@@ -104,7 +104,7 @@ async def test_a_hit_is_reported_in_both_modes_as_the_engine_counted_it(served: 
             usage = chunks[-1]["usage"]
         else:
             usage = (await served.http.post(CHAT, json=body)).json()["usage"]
-        counted = served.engine.stats().totals.cached_tokens
+        counted = served.engine.snapshot().totals.cached_tokens
         assert usage["prompt_tokens_details"]["cached_tokens"] == counted - before
         before = counted
         seen.append(usage["prompt_tokens_details"]["cached_tokens"])
@@ -176,7 +176,7 @@ async def test_a_stop_string_ends_its_choice_and_only_that(served: Served):
     chunks = await stream(served.http, CHAT, {**body, "stop": [stop]})
     assert joined(chunks, 0) == first["message"]["content"]
     assert finish_reasons(chunks) == {c["index"]: c["finish_reason"] for c in answer["choices"]}
-    stats = served.engine.stats()
+    stats = served.engine.snapshot()
     assert (stats.running, stats.waiting) == (0, 0)
 
 

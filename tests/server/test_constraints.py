@@ -185,11 +185,11 @@ async def test_choices_are_constrained_each_by_itself(served: Served):
     ],
 )
 async def test_what_cannot_be_enforced_is_a_400_before_anything_is_generated(served: Served, fields, param):
-    before = served.engine.stats().totals.prompt_tokens
+    before = served.engine.snapshot().totals.prompt_tokens
     for stream in (False, True):
         response = await served.http.post(CHAT, json={"messages": MESSAGES, "stream": stream, **fields})
         assert response.status_code == 400
         error = response.json()["error"]
         assert error["param"] == param
         assert "\n" not in error["message"]
-    assert served.engine.stats().totals.prompt_tokens == before
+    assert served.engine.snapshot().totals.prompt_tokens == before

@@ -5,7 +5,6 @@ template before the weights are loaded. Rooms are imported here when they are ne
 reported without waiting for them.
 """
 
-import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +75,7 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
             log_json=options.log_json,
         )
         app = create_app(renderer, engine, settings)
-    disk = asyncio.run(engine.stats()).disk
+    disk = engine.snapshot().disk
     parsers = app.state.server.service.parsers
     facts = ServerFacts(
         name=settings.model_names[0],

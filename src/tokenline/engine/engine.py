@@ -161,7 +161,10 @@ class Engine:
             raise RequestRefused("engine_failed", f"The engine has stopped: {self._failure}")
 
     async def stats(self) -> EngineStats:
-        """Figures of the last step; reading them takes no lock."""
+        return self.snapshot()
+
+    def snapshot(self) -> EngineStats:
+        """`stats`, for those in this process. Figures of the last step; reading them takes no lock."""
         core = self.core
         return EngineStats(
             running=len(core.scheduler.running),
