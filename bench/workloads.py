@@ -1,4 +1,4 @@
-"""What is measured, as in the issue "The engine": each workload asks one endpoint and returns named figures.
+"""What is measured: each workload asks one endpoint and returns named figures.
 
 Every repeat uses fresh text, so that nothing is found in a cache that the workload did not put there itself.
 """
@@ -74,8 +74,8 @@ async def agents(endpoint: Endpoint, prose: Prose) -> list[Figure]:
     if len(lines) == len(answers):
         fewest = fewest_prefilled(lines)
         beyond = (prompt - cached - fewest) / len(answers)
-        figures.append(Figure("agents, tokens that the theory has prefilled", fewest, "tokens", False))
-        figures.append(Figure("agents, prefilled beyond it a request", beyond, "tokens", False))
+        figures.append(Figure("agents, fewest tokens that must be prefilled", fewest, "tokens", False))
+        figures.append(Figure("agents, prefilled beyond that per request", beyond, "tokens", False))
     return figures
 
 

@@ -55,7 +55,7 @@ def test_the_walk_of_the_readme(smollm2_renderer: Renderer) -> None:
     assert smollm2_renderer.end_ids == {0, 2}
 
 
-def test_begin_token_comes_once_and_first() -> None:  # case st-09
+def test_begin_token_comes_once_and_first() -> None:
     subject = renderer("llama-bpe", "meta-llama-Llama-3.1-8B-Instruct")
     bos = subject.tokenizer.special_tokens["<|begin_of_text|>"]
     ids = subject.chat(ChatInput([user("test")])).ids.tolist()
