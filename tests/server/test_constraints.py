@@ -160,7 +160,7 @@ async def test_choices_are_constrained_each_by_itself(served: Served):
         ({"response_format": schema({"not": {}})}, "response_format.json_schema.schema"),
         (
             {"response_format": schema({"type": "integer", "minimum": 2, "maximum": 1})},
-            "response_format.json_schema.schema",
+            "response_format.json_schema.schema.minimum",
         ),
         ({"response_format": schema([1])}, "response_format.json_schema.schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
@@ -180,7 +180,7 @@ async def test_choices_are_constrained_each_by_itself(served: Served):
                 "tools": [{"type": "function", "function": {"name": "f", "parameters": {"uniqueItems": True}}}],
                 "tool_choice": "required",
             },
-            "tool_choice",
+            "tools[0].function.parameters.uniqueItems",
         ),
     ],
 )

@@ -128,8 +128,8 @@ def _make_engine(
         cache_dir_size=options.cache_dir_size or CACHE_DIR_BYTES,
         model_fingerprint=fingerprint,
     )
-    tokenizer = renderer.tokenizer
-    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, model.config.vocab_size, renderer.end_ids)
+    tokenizer, vocab_size = renderer.tokenizer, model.config.vocab_size
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, vocab_size, renderer.end_ids, encode=tokenizer.encode)
     try:
         return Engine(model, settings, compiler)
     except SettingError as error:

@@ -4,10 +4,10 @@ another process (see `client`).
 A `Request` goes in; a stream of `Step`s comes back and, once per request, when its prefill ends, a `CacheUse`.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Constraint(Protocol):
 class ConstraintCompiler(Protocol):
     """Makes constraints of descriptions, on the engine's side. Thread-safe; keeps what it has compiled."""
 
-    def compile(self, spec: Hashable, /) -> Callable[[], Constraint]:
+    def compile(self, spec: Any, /) -> Callable[[], Constraint]:
         """Called once a request; the result once a choice, which must be cheap. FieldError: it cannot be enforced."""
         ...
 
@@ -80,7 +80,7 @@ class Request:
     params: SamplingParams
     namespace: Namespace = field(default_factory=Namespace)
     n: int = 1  # choices; they share one prefill
-    constraint: Hashable | None = None  # a description that the engine's ConstraintCompiler understands
+    constraint: Any = None  # a description, picklable, that the engine's ConstraintCompiler understands
     # How long its keys and values are to be kept. None: in memory, and on disk (if there is a disk tier) once they are
     # evicted. 0: in memory only. More: they also go to the disk when the request ends, to stay this long, if there is
     # room.

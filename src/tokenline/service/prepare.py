@@ -163,12 +163,12 @@ def _tool_constraint(parsers: ParserChoice, request: ChatRequest) -> NamedCall |
     functions = tuple(_function(tool) for tool in request.chat.tools or ())
     wanted = request.tool_choice
     if isinstance(wanted, NamedTool):
-        found = next((function for function in functions if function.name == wanted.name), None)
-        if found is None:
+        index = next((index for index, function in enumerate(functions) if function.name == wanted.name), None)
+        if index is None:
             raise FieldError(
                 ("tool_choice",), f"names the function {shown(wanted.name)}, which ", ("tools",), " lacks."
             )
-        return NamedCall(found)
+        return NamedCall(functions[index], index)
     if wanted == "required":
         return RequiredCalls(functions, request.parallel_tool_calls)
     if parsers.tool_parser is not None and any(function.strict for function in functions):
