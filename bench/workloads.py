@@ -80,7 +80,7 @@ async def agents(endpoint: Endpoint, prose: Prose) -> list[Figure]:
 
 
 def _line(renderer: Renderer, chat: list[dict], answer: Answer) -> list[Line]:
-    """The ids that the server counted; nothing if it does not say them and they are not those of our own renderer."""
+    """The ids that the server counted; none if it does not report them and our own renderer gets another number."""
     prompt, ids = answer.prompt_ids, answer.ids
     if not prompt:
         prompt, ids = renderer.chat(ChatInput(chat)).ids, renderer.tokenizer.encode(answer.text)
@@ -90,7 +90,7 @@ def _line(renderer: Renderer, chat: list[dict], answer: Answer) -> list[Line]:
 
 
 async def many(endpoint: Endpoint, prose: Prose) -> list[Figure]:
-    """Conversations on one prefix, arriving together; output tokens a second by their number."""
+    """Conversations on one prefix, arriving together; output tokens per second for each number of them."""
     figures = []
     for batch in BATCHES:
         prefix = prose.text(500)
