@@ -16,7 +16,7 @@ from tests.engine.ledger import LedgerModel, expected_answer
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.eviction_log import EvictionLog
-from tokenline.engine.line_keys import LineKeys
+from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step
 
 MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where thousands of small files cost little
@@ -385,7 +385,7 @@ def test_a_miss_after_an_eviction_says_what_was_held_and_when_it_went():
 
 
 def test_what_is_remembered_of_evictions_is_bounded():
-    log, keys = EvictionLog(4, lambda: 0.0, capacity=10), LineKeys(4)
+    log, keys = EvictionLog(4, lambda: 0.0, capacity=10), PrefixHashes(4)
     for start in range(50):
         log.record(keys.of(Namespace(), np.arange(start, start + 40, dtype=np.int32)), 0)
     assert len(log) == 10

@@ -4,7 +4,7 @@ A safetensors file of these tensors:
 
     kv        uint8 [bytes]       what `KVPool.export_block` gave
     ids       int32 [block size]  the ids of the block's tokens
-    key       uint8 [32]          the name of the line up to the end of the block (`line_keys`)
+    key       uint8 [32]          the name of the line up to the end of the block (`prefix_hashes`)
     parent    uint8 [32]          the name of the line up to its beginning
     model     uint8 [32]          what else the values depend on: see `disk_tier.model_key`
     checksum  uint8 [32]          SHA-256 of all these

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.errors import SettingError
-from tokenline.engine.pace import MAX_STALL_S
+from tokenline.engine.prefill_budget import MAX_STALL_S
 from tokenline.models.base import Model
 from tokenline.sizes import format_bytes
 

@@ -366,7 +366,8 @@ class _Parser:
         if not letter:
             raise PatternError("ends with a backslash")
         if letter.lower() in "dws":
-            inside = _ECMA_CLASSES[letter.lower()] if self._ecma else f"\\{letter.lower()}"
+            # ECMAScript's, in any expression: ASCII digits and letters, as peers have it.
+            inside = _ECMA_CLASSES[letter.lower()]
             negated = letter.isupper()
             return _Item("text", f"[{'^' * negated}{inside}]", inside=inside, negated=negated)
         if letter in "pP" and (found := re.compile(r"\{([\w=:^ -]+)\}").match(self._pattern, self._at)):

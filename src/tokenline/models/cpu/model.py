@@ -10,13 +10,13 @@ from tokenline.models.cpu.attention import SPAN, UNIT_ROWS
 from tokenline.models.cpu.compile import Kernels, compile_kernels
 from tokenline.models.cpu.job import OWN_ROWS, Job, Memory, Shape, Weights, own_layout, sync_words
 from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
+from tokenline.models.cpu.logits import NumpyLogits
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
 from tokenline.models.cpu.shelf import Shelf
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
-from tokenline.models.logits import NumpyLogits
 from tokenline.models.memory import available_memory
 from tokenline.models.threads import usable_threads
 from tokenline.models.weights import EMBEDDING, HEAD, Checkpoint
