@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenline.engine.errors import SettingError
-from tokenline.engine.kv_file import HEADER_BYTES, BadBlock, KVBlock, decode, encode, read_file, write_file
+from tokenline.engine.kv_file import HEADER_BYTES, BadBlock, KVBlock, decode, encode, read_file
+from tokenline.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class BlockStore:
         if self._total_bytes + len(data) > self.max_bytes:
             self._trim(int(self.max_bytes * (1 - SHARE_TRIMMED)) - len(data))
         try:
-            write_file(self.folder / name, data, used_ns)
+            write_atomically(self.folder / name, data, sync=True, modified_ns=used_ns)
         except IsADirectoryError:  # somebody made a directory of that name
             return False
         except OSError as error:
