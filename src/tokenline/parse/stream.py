@@ -9,7 +9,7 @@ from enum import StrEnum
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes, join
 from tokenline.parse.detokenize import Detokenizer
 from tokenline.parse.message import Message, assemble
-from tokenline.parse.plain import PlainParser
+from tokenline.parse.parser import PlainParser
 from tokenline.parse.stop import StopStrings
 
 

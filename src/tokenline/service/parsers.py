@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenline.fields import FieldError
 from tokenline.parse.delta import OutputParser
-from tokenline.parse.one_call import OneCall
+from tokenline.parse.parser import OneCall
 from tokenline.parse.registry import answer_begins_after, detect, make_parser, reasoning_parsers, tool_parsers
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
