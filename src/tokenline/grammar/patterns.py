@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-MAX_LENGTH = 20_000  # characters
-MAX_DEPTH = 50  # groups in groups
-MAX_SIZE = 20_000  # atoms, each as often as the least text repeats it and at most as often as it may be repeated
+from tokenline.grammar.limits import MAX_ATOMS, MAX_GROUPS, MAX_PATTERN_LENGTH
 
 _REST = "(?s:.*)"
 _ALL = "(?s:.)"
@@ -57,18 +55,18 @@ def whole_patterns(pattern: str, *, search: bool) -> list[str]:
     search: the pattern is ECMA-262's and matches anywhere in the text (JSON schemas); else it is Python's and matches
     the whole text. Raises PatternError.
     """
-    if len(pattern) > MAX_LENGTH:
-        raise PatternError(f"is longer than {MAX_LENGTH:,} characters")
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        raise PatternError(f"is longer than {MAX_PATTERN_LENGTH:,} characters")
     parser = _Parser(pattern, ecma=search)
     branches = parser.parse()
-    if sum(_size(branch) for branch in branches) > MAX_SIZE:
-        raise PatternError(f"repeats its parts more than {MAX_SIZE:,} times")
+    if sum(_size(branch) for branch in branches) > MAX_ATOMS:
+        raise PatternError(f"repeats its parts more than {MAX_ATOMS:,} times")
     found = []
     if len(branches) == 1:
         branches, found = _without_lookahead(branches[0], search)
     variants = [variant for branch in branches for variant in _resolved(branch)]
     found.insert(0, parser.flagged(_joined(variants, search)))
-    if sum(map(len, found)) > 8 * MAX_LENGTH:
+    if sum(map(len, found)) > 8 * MAX_PATTERN_LENGTH:
         raise PatternError("has too many anchors within groups")
     return found
 
@@ -306,8 +304,8 @@ class _Parser:
             if self._next == "?":
                 raise PatternError(f"has an unknown kind of group at position {start}")
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise PatternError(f"has more than {MAX_DEPTH} groups in groups")
+        if self._depth > MAX_GROUPS:
+            raise PatternError(f"has more than {MAX_GROUPS} groups in groups")
         branches = self._branches()
         self._depth -= 1
         self._dot_is_all = dot
