@@ -11,7 +11,7 @@ from tokenline.fields import Path
 from tokenline.grammar.errors import ConstraintError, shown, unsupported
 from tokenline.grammar.limits import MAX_ITEMS, MAX_MULTIPLE, MAX_STRING, MAX_VALUE_LENGTH
 from tokenline.grammar.members import prepare_members
-from tokenline.grammar.numbers import LARGEST, inward, is_finite, representable, scaled
+from tokenline.grammar.numbers import LARGEST, inward, is_finite, representable, scaled, shorter
 from tokenline.grammar.patterns import PatternError, whole_patterns
 from tokenline.grammar.references import References
 from tokenline.grammar.vocabulary import ABOUT, BOUNDS, FORMS, TYPES
@@ -210,6 +210,7 @@ class Keywords:
                 if bound is None:
                     raise self.unsupported(f"is beyond {LARGEST:,}, up to which it can be enforced.", keyword)
                 self.made[keyword] = bound
+        self._add_shorter_numbers()
         if "multipleOf" in given:
             step = self._finite("multipleOf", given["multipleOf"])
             if step <= 0:
@@ -220,6 +221,20 @@ class Keywords:
                 )
             self.owner.multiple(step)
             self.made["multipleOf"] = step
+
+    def _add_shorter_numbers(self) -> None:
+        bounds = {keyword: self.made[keyword] for keyword in BOUNDS if keyword in self.made}
+        least = max((bounds[key] for key in bounds if key.endswith("inimum")), default=-LARGEST)
+        most = min((bounds[key] for key in bounds if key.endswith("aximum")), default=LARGEST)
+        found = [number for bound in bounds.values() for number in shorter(bound) if least < number < most]
+        if not found or "number" not in self._types:
+            return
+        for keyword in bounds:
+            del self.made[keyword]
+        options: list[Any] = [{"type": "number", **bounds}, {"enum": found}]
+        if others := [name for name in self._types if name not in ("number", "integer")]:
+            options.append({"type": others})
+        self.made.setdefault("allOf", []).append({"anyOf": options})
 
     def _finite(self, keyword: str, value: Any) -> float:
         if isinstance(value, bool) or not is_finite(value):

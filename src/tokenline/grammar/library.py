@@ -6,6 +6,7 @@ limits of this room let through.
 """
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, Protocol, TypeVar
@@ -170,6 +171,7 @@ def _limits() -> Any:
     )
 
 
+@functools.cache
 def _byte_tokenizer() -> Any:
     import llguidance
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from decimal import Decimal
 from typing import Any
 
 from tokenline.grammar.limits import MAX_MULTIPLE
@@ -39,6 +40,14 @@ def inward(value: float, *, is_minimum: bool) -> float | None:
     if near != value and (near < value) == is_minimum:
         near = math.nextafter(near, math.inf * sign)
     return value if near == value else near
+
+
+def shorter(bound: float) -> list[float]:
+    """The numbers that are beginnings of a bound's decimals: of 1.257 these are 1.2 and 1.25. Of all that is nearer to
+    0 than a bound, the library overlooks just these.
+    """
+    whole, _, decimals = format(Decimal(repr(bound)), "f").partition(".")
+    return [float(f"{whole}.{decimals[:length]}") for length in range(1, len(decimals))]
 
 
 def scaled(step: float) -> tuple[int, int] | None:

@@ -20,6 +20,8 @@ _DOT = r"[^\n]"
 _ECMA_DOT = r"[^\n\r\x{2028}\x{2029}]"
 _ECMA_SPACE = r"\x{9}-\x{d}\x{20}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}"
 _ECMA_CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": _ECMA_SPACE}
+# Python's classes. Digits are ASCII's where they are asked for, and all there are where they are excluded.
+_PYTHON_CLASSES = {"d": "0-9", "w": r"\p{L}\p{N}_", "s": r"\s\x{1c}-\x{1f}"}
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 _COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)(:|\))")
@@ -323,11 +325,11 @@ class _Parser:
             if not self._next:
                 raise PatternError(f"has a '[' that is not closed, at position {start}")
             first = False
-            low = self._member()
+            low = self._member(negated)
             high = None
             if self._next == "-" and self._pattern[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
-                high = self._member()
+                high = self._member(negated)
             if high is None:
                 parts.append(low if len(low) > 1 else _escaped(low))
             elif len(low) > 1 or len(high) > 1:
@@ -344,7 +346,7 @@ class _Parser:
             return _Item("text", _ALL)
         return _Item("text", f"[{'^' * negated}{inside}]", inside=inside, negated=negated)
 
-    def _member(self) -> str:
+    def _member(self, excluded: bool) -> str:
         """One character of a class, or (longer) a class in it."""
         character = self._next
         self._at += 1
@@ -352,20 +354,22 @@ class _Parser:
             return character
         if self._take("b"):
             return "\b"
-        item = self._escape()
+        item = self._escape(excluded)
         if item.inside is None:
             raise PatternError("has an anchor in a class")
         return item.character or item.text
 
-    def _escape(self) -> _Item:
-        """What stands behind a backslash. A plain character is an item whose `inside` is that character, escaped."""
+    def _escape(self, excluded: bool = False) -> _Item:
+        """What stands behind a backslash. `excluded`: in a class of all that does not stand in it."""
         letter = self._next
         self._at += 1
         if not letter:
             raise PatternError("ends with a backslash")
         if letter.lower() in "dws":
-            inside = _ECMA_CLASSES[letter.lower()] if self._ecma else f"\\{letter.lower()}"
             negated = letter.isupper()
+            inside = (_ECMA_CLASSES if self._ecma else _PYTHON_CLASSES)[letter.lower()]
+            if letter.lower() == "d" and negated != excluded and not self._ecma:
+                inside = r"\d"
             return _Item("text", f"[{'^' * negated}{inside}]", inside=inside, negated=negated)
         if letter in "pP" and (found := re.compile(r"\{([\w=:^ -]+)\}").match(self._pattern, self._at)):
             self._at = found.end()
