@@ -6,9 +6,9 @@ limits of this room let through.
 """
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -90,6 +90,13 @@ class Library:
         self._lock = threading.Lock()  # held by the first use, while the vocabulary is read
         self._vocabulary: _Vocabulary | None = None
 
+    @cached_property
+    def _bytes(self) -> Any:
+        """Each byte as a token."""
+        import llguidance
+
+        return llguidance.LLTokenizer("byte")
+
     @property
     def vocabulary(self) -> "_Vocabulary":
         if self._vocabulary is None:
@@ -147,9 +154,7 @@ class Library:
 
         source = f"start: /{pattern.replace('/', '[/]')}/"
         with ordinary_errors():
-            matcher = llguidance.LLMatcher(
-                _byte_tokenizer(), llguidance.LLMatcher.grammar_from_lark(source), log_level=0
-            )
+            matcher = llguidance.LLMatcher(self._bytes, llguidance.LLMatcher.grammar_from_lark(source), log_level=0)
             data = list(text.encode())
             return matcher.try_consume_tokens(data) == len(data) and bool(matcher.is_accepting())
 
@@ -169,13 +174,6 @@ def _limits() -> Any:
         max_grammar_size=200_000,
         verbose_errors=False,  # grammars do not belong into messages
     )
-
-
-@functools.cache
-def _byte_tokenizer() -> Any:
-    import llguidance
-
-    return llguidance.LLTokenizer("byte")
 
 
 class _Vocabulary:

@@ -55,9 +55,8 @@ class Schemas:
 
     def finish(self) -> None:
         """To be called when all schemas have been added: what can only be seen of them together."""
-        if not without_endless(self._roots, self.definitions):
-            itself = ", since it would have to contain itself" if self.definitions else ""
-            raise unsupported(f"cannot be fulfilled by any value{itself}.")
+        if not without_endless(self._roots, self.definitions) and self.definitions:  # else the library says it better
+            raise unsupported("cannot be fulfilled by any value, since it would have to contain itself.")
         values = Values(self.definitions)
         for prepared, path in self._one_ofs:
             _check_one_of(prepared["oneOf"], values, (*path, "oneOf"))

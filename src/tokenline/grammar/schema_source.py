@@ -10,6 +10,7 @@ from tokenline.fields import Path
 from tokenline.grammar.errors import ConstraintError, unsupported
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_values import REFERENCE, children
+from tokenline.grammar.vocabulary import ABOUT, NAMED, ONE
 
 # At most one line break in a place, and behind it at most what 32 levels of four columns need: a small model otherwise
 # writes white space until its tokens run out.
@@ -131,9 +132,12 @@ class _Search:
         return [part for part in parts if isinstance(part, dict) and id(part) not in self._seen]
 
     def _keyword(self, node: Any) -> str | None:
-        """The keyword without which the library would take the schema."""
-        for keyword in node if isinstance(node, dict) else ():
+        """The keyword without which the library would take the schema; of several, the one that is least."""
+        keywords = [keyword for keyword in node if keyword != "type"] if isinstance(node, dict) else []
+        if len(keywords) == 1:
+            return keywords[0]
+        for keyword in sorted(keywords, key=lambda keyword: ABOUT.get(keyword) is None or keyword in ONE + NAMED):
             rest = {key: value for key, value in node.items() if key != keyword}
-            if keyword != "type" and rest and not self.said(rest) and not self._is_over:
+            if not self.said(rest) and not self._is_over:
                 return keyword
         return None
