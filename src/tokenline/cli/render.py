@@ -85,7 +85,7 @@ def _line_of_prompt(given: Any, renderer: "Renderer") -> "Line":
     from tokenline.server.openai.read import read_prompts
 
     prompts, listed = read_prompts(given)
-    if len(prompts) > 1:
+    if len(prompts) != 1:
         raise CommandError("the request has several prompts, each with a line of its own; give one")
     prompt = prompts[0]
     path = ("prompt", 0) if listed else ("prompt",)
