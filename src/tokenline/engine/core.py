@@ -23,7 +23,7 @@ from tokenline.engine.scheduler import Chunk, Scheduler
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import Batch, BatchSequence, Model
 
-DISK_WAIT_S = 0.02  # so soon an abort or a new request is heard of while the disk is all there is to wait for
+DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
 
 @dataclass

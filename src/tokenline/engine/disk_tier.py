@@ -1,8 +1,9 @@
 """The tier below the KV pool: blocks that leave the pool are kept on disk, and come back when a line asks for them.
 
-    evicted, finished with "24h", or held at shutdown ──offer──> BlockWriter ──> BlockStore (a directory)
-    admitted, and the next blocks are in the store   ──begin──> BlockReader <──────┘
-                                 pool and tree <──deliver──────────┘
+    evicted, finished with a retention time,
+    or held at shutdown                             ──offer──> BlockWriter ──> BlockStore (a directory)
+    admitted, and the next blocks are in the store  ──begin──> BlockReader <──────┘
+                                pool and tree <──deliver──────────┘
 
 The engine thread's side of it, and its only caller: it copies blocks out of the pool and into it, and never waits for
 the disk but when it has nothing else to do (`wait`). Whole blocks only; what is missing of a line is computed.

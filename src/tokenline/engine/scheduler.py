@@ -89,8 +89,8 @@ class Scheduler:
     def _share(self, budget: int, lengths: dict[Sequence, int]) -> None:
         """Add prefill for up to `budget` tokens to the step's `lengths`, and admit who can begin with it.
 
-        The first to have come has half of it for certain; the rest goes to those who need least, whether they run
-        already or wait. So a short prompt need not wait for a long one to be through, nor a long one for ever.
+        The first to arrive always gets half of it; the rest goes to those that need least, whether they run already
+        or wait. So a short prompt does not wait until a long one is done, nor a long one for ever.
         """
 
         def give(sequence: Sequence, most: int) -> int:
@@ -142,7 +142,7 @@ class Scheduler:
         return None
 
     def _has_room(self, sequence: Sequence) -> bool:
-        """Whether its blocks could be had for certain, were it admitted now."""
+        """Whether there are certainly enough blocks to admit it now."""
         need = -(-sequence.length // self.pool.block_size) + len(self.running)
         return need <= self.pool.num_free + self.pool.num_cached_only
 

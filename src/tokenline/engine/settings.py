@@ -25,9 +25,7 @@ class EngineSettings:
     kv_cache_memory: int | None = None  # bytes
     max_num_seqs: int = 64  # sequences computed in one step
     max_batch_tokens: int = 512  # tokens computed in one step
-    max_stall_s: float = (
-        MAX_STALL_S  # by about so long prefill may hold up a step in which streams wait for their next token
-    )
+    max_stall_s: float = MAX_STALL_S  # about how long prefill may delay a step in which streams wait for a token
     max_waiting: int = 1024  # requests that may be unfinished at once; more are refused
     block_size: int = 32  # tokens
     cache_dir: Path | None = None  # a local directory for blocks that leave the pool; None: they are forgotten

@@ -1,4 +1,4 @@
-"""The whole of layer 4 for one answer: ids -> text -> stop strings -> parser -> deltas. Called by the server.
+"""The whole of layer 4 for one answer: ids -> text -> stop strings -> parser -> deltas. Called by the service.
 
 Streaming and non-streaming answers go through the same object; a non-streaming one only keeps the deltas until the end.
 """
