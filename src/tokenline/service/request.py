@@ -22,15 +22,13 @@ class Range:
     low: float
     high: float
     integer: bool = False
-    words: str = ""  # "" : made from the numbers
+    words: str = ""  # empty: made from the numbers
 
     @property
     def accepted(self) -> str:
         if self.words:
             return self.words
-        return f"{'an integer' if self.integer else 'a number'} from {self.low:{'d' if self.integer else 'g'}} to " + (
-            f"{self.high:d}" if self.integer else f"{self.high:g}"
-        )
+        return f"{'an integer' if self.integer else 'a number'} from {self.low} to {self.high}"
 
     def check(self, name: str, value: float | None) -> None:
         """Raise FieldError for a value outside."""
