@@ -33,6 +33,7 @@ class Range:
     def check(self, name: str, value: float | None) -> None:
         """Raise FieldError for a value outside."""
         if value is not None and not self.low <= value <= self.high:
+            value = int(value) if value == int(value) else value  # 9, as it was written, not 9.0
             raise FieldError((name,), f"must be {self.accepted}; got {shown(value)}.")
 
 
