@@ -16,8 +16,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from tests.models.drive import refusal
 from tests.tiny import LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import llama3_factors, make_tiny_gguf
-from tokenline.models.config import RopeScaling, config_from_gguf, config_from_hf
+from tokenline.models.config import RopeScaling
 from tokenline.models.errors import ModelError
+from tokenline.models.families.registry import config_from_gguf, config_from_hf
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.models.load import read_config
 

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import LlamaTensorProcessor
 
 from tests.models.drive import Driver, Track, assert_same, random_ids, reference_logits
-from tests.tiny import LLAMA3_ROPE, make_tiny
+from tests.tiny import GEMMA3_ROPE, LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models.base import Batch, BatchSequence, Model
 from tokenline.models.gguf_file import GGUFFile
@@ -34,6 +34,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-some-windows": ("qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}),
     "qwen3": ("qwen3", {}),
     "qwen3-bias": ("qwen3", {"attention_bias": True, "tie_word_embeddings": False}),
+    "smollm3": ("smollm3", {}),
+    "smollm3-fourth": ("smollm3", {"no_rope_layer_interval": 4, "num_hidden_layers": 5}),
+    "smollm3-windows": ("smollm3", {"use_sliding_window": True, "sliding_window": 20, "attention_bias": True}),
+    "gemma3": ("gemma3", {}),
+    "gemma3-scaled": ("gemma3", {"rope_parameters": GEMMA3_ROPE, "query_pre_attn_scalar": 20, "attention_bias": True}),
+    "gemma3-one-kv-head": ("gemma3", {"num_key_value_heads": 1, "head_dim": 64, "tie_word_embeddings": False}),
 }
 TEXT = 150  # tokens: several blocks, several windows
 
@@ -118,7 +124,10 @@ def test_only_wanted_rows(case: Case) -> None:
     assert_same(logits, case.reference[rows])
 
 
-@pytest.mark.parametrize("variant", ["llama", "llama-rope-llama3", "llama-biases", "mistral", "qwen2", "qwen3"])
+FROM_GGUF = ["llama", "llama-rope-llama3", "llama-biases", "mistral", "qwen2", "qwen3", "smollm3-fourth", "gemma3"]
+
+
+@pytest.mark.parametrize("variant", FROM_GGUF)
 def test_the_same_from_gguf(variant: str, tmp_path: Path) -> None:
     family, overrides = VARIANTS[variant]
     path = make_tiny_gguf(family, tmp_path / "m.gguf", **overrides)

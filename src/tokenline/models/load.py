@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 
 from tokenline.models.base import Model
-from tokenline.models.config import ModelConfig, config_from_gguf, config_from_hf
-from tokenline.models.cpu.model import CPUModel, why_not
+from tokenline.models.config import ModelConfig
+from tokenline.models.cpu.model import CPU_KERNELS, CPUModel
 from tokenline.models.cpu.pack import packed_bytes
-from tokenline.models.decoder import TorchDecoder
+from tokenline.models.decoder import TORCH, TorchDecoder
 from tokenline.models.errors import ModelError
+from tokenline.models.families.registry import config_from_gguf, config_from_hf
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.models.memory import available_memory, format_bytes
 from tokenline.models.weights import Progress, expected_tensors, open_weights, read_json
@@ -37,9 +38,11 @@ def load_model(path: Path, *, device: str = "auto", dtype: str = "auto", progres
     target = pick_device(device)
     chosen = pick_dtype(dtype, target)
     weights = open_weights(path, progress)
-    if target.type == "cpu" and dtype in ("auto", "int8") and why_not(weights.config) is None:
+    if target.type == "cpu" and dtype in ("auto", "int8") and CPU_KERNELS.why_not(weights.config) is None:
         _check_memory(weights.config, path, "int8", packed_bytes(weights), target)
         return CPUModel(weights)
+    if reason := TORCH.why_not(weights.config):
+        raise ModelError(f"{path.name}: {reason}")
     _check_memory(weights.config, path, chosen, weight_bytes(weights.config, chosen), target)
     compute = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(chosen) or _fast_dtype(target)
     try:

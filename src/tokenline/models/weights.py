@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint by their Hugging Face names, whichever file they lie in, read one at a time.
+"""The tensors of a checkpoint by their roles (`families.family`), whichever file they lie in, read one at a time.
 
 Opening checks that every tensor the configuration asks for is there in the right shape, and that nothing is there that
 the decoder would silently leave out. Reading gives float tensors on the CPU, in pieces where a tensor is large, so
@@ -18,45 +18,29 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
-from tokenline.models.config import ModelConfig, config_from_gguf, config_from_hf
+from tokenline.models.config import ModelConfig
 from tokenline.models.errors import ModelError
+from tokenline.models.families.family import TensorNames, layer_tensors
+from tokenline.models.families.registry import config_from_gguf, config_from_hf, family_of
 from tokenline.models.gguf_file import GGUFFile, dequantize_blocks
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes that there are to read."""
 
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
+EMBEDDING, FINAL_NORM, HEAD = "embedding.weight", "final_norm.weight", "head.weight"
 PIECE_ROWS = 64  # a panel of the CPU kernels
 _PIECE_VALUES = 4 * 1024 * 1024  # 16 MiB as float32
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all tensors of a decoder of this shape, in the order of use."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    tensors: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, hidden)}
+    """Roles and shapes of all tensors of a decoder of this shape, in the order of use."""
+    tensors: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+    one = layer_tensors(config)
     for layer in range(config.num_layers):
-        name = f"model.layers.{layer}."
-        tensors[name + "input_layernorm.weight"] = (hidden,)
-        for part, rows in (("q", q), ("k", kv), ("v", kv)):
-            tensors[f"{name}self_attn.{part}_proj.weight"] = (rows, hidden)
-            if config.qkv_bias:
-                tensors[f"{name}self_attn.{part}_proj.bias"] = (rows,)
-        if config.qk_norm:
-            tensors[name + "self_attn.q_norm.weight"] = (config.head_dim,)
-            tensors[name + "self_attn.k_norm.weight"] = (config.head_dim,)
-        tensors[name + "self_attn.o_proj.weight"] = (hidden, q)
-        if config.o_bias:
-            tensors[name + "self_attn.o_proj.bias"] = (hidden,)
-        tensors[name + "post_attention_layernorm.weight"] = (hidden,)
-        for part, shape in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner))):
-            tensors[f"{name}mlp.{part}_proj.weight"] = shape
-            if config.mlp_bias:
-                tensors[f"{name}mlp.{part}_proj.bias"] = shape[:1]
-    tensors["model.norm.weight"] = (hidden,)
+        tensors |= {f"layers.{layer}.{name}": shape for name, shape in one.items()}
+    tensors[FINAL_NORM] = (config.hidden_size,)
     if not config.tied_head:
-        tensors[HEAD] = (config.vocab_size, hidden)
+        tensors[HEAD] = (config.vocab_size, config.hidden_size)
     return tensors
 
 
@@ -78,9 +62,11 @@ class Blocks:
 class Weights(ABC):
     """An opened checkpoint. Names and shapes are those of `expected_tensors(config)`, all checked to be there."""
 
-    def __init__(self, path: Path, config: ModelConfig, progress: Progress | None):
+    def __init__(self, path: Path, config: ModelConfig, names: TensorNames, progress: Progress | None):
         self.path = path
         self.config = config
+        self.family = family_of(config)
+        self.names = names
         self.shapes = expected_tensors(config)
         self.progress = progress
         self._done = 0
@@ -104,8 +90,8 @@ class Weights(ABC):
         return self.pieces(name)
 
     def file_name(self, name: str) -> str:
-        """What the file calls a tensor, for error messages."""
-        return name
+        """What the file calls a tensor."""
+        return self.names.name(name)
 
     @cached_property
     def total_bytes(self) -> int:
@@ -128,19 +114,20 @@ class Weights(ABC):
             self.progress(self._done, self.total_bytes)
 
     def _check(self, found: Mapping[str, tuple[int, ...]], ignored: Callable[[str], bool]) -> None:
-        """Compare the tensors that are there, by their Hugging Face names, with those that should be."""
-        for name, shape in self.shapes.items():
+        """Compare the tensors that are there, by the file's names, with those that should be."""
+        expected = {self.file_name(name): shape for name, shape in self.shapes.items()}
+        for name, shape in expected.items():
             if name not in found:
-                raise ModelError(f"{self.path.name}: tensor {self.file_name(name)} (shape {list(shape)}) is missing")
+                raise ModelError(f"{self.path.name}: tensor {name} (shape {list(shape)}) is missing")
             if found[name] != shape:
                 raise ModelError(
-                    f"{self.path.name}: tensor {self.file_name(name)} has shape {list(found[name])}, "
+                    f"{self.path.name}: tensor {name} has shape {list(found[name])}, "
                     f"the configuration asks for {list(shape)}"
                 )
-        if extra := [name for name in found if name not in self.shapes and not ignored(name)]:
+        if extra := [name for name in found if name not in expected and not ignored(name)]:
             more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
             raise ModelError(
-                f"{self.path.name}: tensor {self.file_name(extra[0])}{more} has no place in a {self.config.family} "
+                f"{self.path.name}: tensor {extra[0]}{more} has no place in a {self.config.family} "
                 "decoder of this configuration; leaving it out would give wrong answers"
             )
 
@@ -177,7 +164,8 @@ class SafetensorsWeights(Weights):
     """
 
     def __init__(self, folder: Path, progress: Progress | None = None):
-        super().__init__(folder, config_from_hf(read_json(folder / "config.json")), progress)
+        config = config_from_hf(read_json(folder / "config.json"))
+        super().__init__(folder, config, family_of(config).hf_names, progress)
         self._files = self._find_files()
         self._found: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
@@ -188,7 +176,8 @@ class SafetensorsWeights(Weights):
                 raise ModelError(
                     f"{folder.name}: {self._files[name].name} lacks tensor {name}, which the index says it has"
                 )
-        self._check(self._found, lambda name: name == HEAD or name.endswith("rotary_emb.inv_freq"))
+        head = self.file_name(HEAD)  # tied, and stored all the same
+        self._check(self._found, lambda name: name == head or name.endswith("rotary_emb.inv_freq"))
 
     def _find_files(self) -> dict[str, Path]:
         index = self.path / "model.safetensors.index.json"
@@ -212,6 +201,7 @@ class SafetensorsWeights(Weights):
         return files
 
     def _read_header(self, file: Path) -> None:
+        expected = set(map(self.file_name, self.shapes))
         with _OpenSafetensors(file) as data:
             for name in data.keys():  # noqa: SIM118 (not a dict)
                 if self._files.get(name) != file:
@@ -219,22 +209,25 @@ class SafetensorsWeights(Weights):
                 part = data.get_slice(name)
                 self._found[name] = tuple(part.get_shape())
                 self._dtypes[name] = part.get_dtype()
-                if name in self.shapes and self._dtypes[name] not in _FLOAT_BYTES:
+                if name in expected and self._dtypes[name] not in _FLOAT_BYTES:
                     raise ModelError(
                         f"{file.name}: tensor {name} is stored as {self._dtypes[name]}; "
                         f"supported: {', '.join(_FLOAT_BYTES)}"
                     )
 
     def stored_bytes(self, name: str) -> int:
-        return int(np.prod(self.shapes[name])) * _FLOAT_BYTES[self._dtypes[name]]
+        return int(np.prod(self.shapes[name])) * _FLOAT_BYTES[self.stored_kind(name)]
 
     def stored_kind(self, name: str) -> str:
-        return self._dtypes[name]
+        return self._dtypes[self.file_name(name)]
 
     def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
+        stored = self.file_name(name)
         for start, stop in _row_ranges(self.shapes[name]):
-            with _OpenSafetensors(self._files[name]) as data:
-                values = data.get_slice(name)[start:stop]
+            with _OpenSafetensors(self._files[stored]) as data:
+                values = data.get_slice(stored)[start:stop]
+                if self.family.norm_offset and name.endswith("norm.weight"):
+                    values = values.float() + self.family.norm_offset
                 yield start, values.float() if values.dtype is torch.float64 else values
             self._count(self.stored_bytes(name) * (stop - start) // self.shapes[name][0])
 
@@ -276,57 +269,26 @@ def _row_ranges(shape: tuple[int, ...], together: int = PIECE_ROWS) -> Iterable[
 
 # GGUF ----------------------------------------------------------------------------------------------------------------
 
-_GGUF_NAMES = {
-    EMBEDDING: "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    HEAD: "output.weight",
-}
-_GGUF_LAYER_NAMES = {
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def gguf_name(name: str) -> str:
-    """The GGUF name of a tensor with this Hugging Face name."""
-    if name in _GGUF_NAMES:
-        return _GGUF_NAMES[name]
-    _, _, layer, rest = name.split(".", 3)
-    module, _, leaf = rest.rpartition(".")
-    return f"blk.{layer}.{_GGUF_LAYER_NAMES[module]}.{leaf}"
-
 
 class GGUFWeights(Weights):
-    """One GGUF file. In files of architecture "llama" the rows of q and k lie in llama.cpp's rotary order."""
+    """One GGUF file. Some families' rows of q and k lie in llama.cpp's rotary order."""
 
     def __init__(self, file: GGUFFile, progress: Progress | None = None):
-        super().__init__(file.path, config_from_gguf(file), progress)
+        config = config_from_gguf(file)
+        super().__init__(file.path, config, family_of(config).gguf_names, progress)
         self.file = file
-        by_gguf = {gguf_name(name): name for name in self.shapes}
-        found = {by_gguf.get(name, name): tensor.shape for name, tensor in file.tensors.items()}
+        found = {name: tensor.shape for name, tensor in file.tensors.items()}
         self._check(found, lambda name: name == "rope_freqs.weight")
 
-    def file_name(self, name: str) -> str:
-        return gguf_name(name) if name in self.shapes else name
-
     def stored_bytes(self, name: str) -> int:
-        return self.file.tensors[gguf_name(name)].num_bytes
+        return self.file.tensors[self.file_name(name)].num_bytes
 
     def stored_kind(self, name: str) -> str:
-        return self.file.tensors[gguf_name(name)].kind
+        return self.file.tensors[self.file_name(name)].kind
 
     def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
         if len(self.shapes[name]) == 1:
-            values, order = self.file.read(gguf_name(name)), self._row_order(name)
+            values, order = self.file.read(self.file_name(name)), self._row_order(name)
             yield 0, torch.from_numpy(values if order is None else values[order])
             self._count(self.stored_bytes(name))
             return
@@ -338,7 +300,7 @@ class GGUFWeights(Weights):
 
     def _block_pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
         """A matrix in pieces, rows in Hugging Face order."""
-        tensor, order = self.file.tensors[gguf_name(name)], self._row_order(name)
+        tensor, order = self.file.tensors[self.file_name(name)], self._row_order(name)
         together = PIECE_ROWS if order is None else math.lcm(PIECE_ROWS, self.config.head_dim)
         for start, stop in _row_ranges(tensor.shape, together):
             data = self.file.read_blocks(tensor.name, start, stop)
@@ -353,8 +315,9 @@ class GGUFWeights(Weights):
         llama.cpp rotates neighbouring channels (2i, 2i + 1), Hugging Face channels (i, i + head_dim / 2), so the
         converter interleaved the two halves of each head (convert_hf_to_gguf.py, LlamaModel.permute).
         """
-        if self.config.family != "llama" or not (".q_proj." in name or ".k_proj." in name):
+        role = name.split(".")[-2]
+        if not self.family.gguf_interleaves_rope or role not in ("q", "k"):
             return None
-        heads = self.config.num_heads if ".q_proj." in name else self.config.num_kv_heads
+        heads = self.config.num_heads if role == "q" else self.config.num_kv_heads
         half = self.config.head_dim // 2
         return np.arange(heads * half * 2).reshape(heads, half, 2).swapaxes(1, 2).reshape(-1)
