@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.models.cpu.emulate import MAX_ERROR, MIN_EQUAL, emulated_logits
 from tests.models.drive import Driver, Track, random_ids
-from tests.tiny import LLAMA3_ROPE, make_tiny
+from tests.tiny import GEMMA3_ROPE, LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models.base import Batch, BatchSequence
 from tokenline.models.cpu.model import CPUModel, load_cpu_model
@@ -34,6 +34,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-some-windows": ("qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}),
     "qwen3": ("qwen3", {}),
     "qwen3-bias": ("qwen3", {"attention_bias": True, "tie_word_embeddings": False, "head_dim": 80}),
+    "smollm3": ("smollm3", {}),
+    "smollm3-windows": ("smollm3", {"use_sliding_window": True, "sliding_window": 20, "attention_bias": True}),
+    "gemma3": ("gemma3", {}),
+    "gemma3-scaled": ("gemma3", {"rope_parameters": GEMMA3_ROPE, "query_pre_attn_scalar": 20, "attention_bias": True}),
+    "gemma3-270m-heads": ("gemma3", {"num_key_value_heads": 1, "head_dim": 256, "query_pre_attn_scalar": 256}),
+    "gemma3-odd-widths": ("gemma3", {"hidden_size": 80, "intermediate_size": 100, "vocab_size": 601}),
 }
 TEXT = 300  # tokens: more than one span of attention, many windows
 
@@ -187,7 +193,7 @@ def test_id_outside_the_vocabulary_is_an_error(llama: CPUModel) -> None:
 
 def test_what_it_cannot_run_is_refused(tmp_path: Path, llama: CPUModel) -> None:
     folder = make_tiny("llama", tmp_path, head_dim=8)
-    with pytest.raises(ModelError, match="head_dim 8"):
+    with pytest.raises(ModelError, match="head_dim of 8"):
         load_cpu_model(folder)
     with pytest.raises(ModelError, match="float32"):
         load_cpu_model(folder, "float32")
