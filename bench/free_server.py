@@ -10,13 +10,14 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from bench.text import WORDS
 from tokenline.engine.engine import Engine
 from tokenline.engine.settings import EngineSettings
 from tokenline.models.base import Batch, KVPool
 from tokenline.models.load import read_config
+from tokenline.models.logits import NumpyLogits
+from tokenline.models.memory import available_memory
 from tokenline.render.renderer import Renderer
 from tokenline.server.app import create_app
 from tokenline.server.run import bind, run
@@ -49,11 +50,11 @@ class FreeModel:
 
     def __init__(self, path: Path, ids: list[int], max_rows: int):
         self.config = read_config(path)
-        self.device = torch.device("cpu")
+        self.device = "cpu"
         self.weight_bytes = 0
         self.precision = "none"
         self._ids = np.asarray(ids)
-        self._logits = torch.zeros(max_rows, self.config.vocab_size)
+        self._logits = np.zeros((max_rows, self.config.vocab_size), np.float32)
         self._said = (np.empty(0, np.int64), np.empty(0, np.int64))  # rows and ids of the last step
 
     def kv_bytes_per_token(self) -> int:
@@ -62,13 +63,15 @@ class FreeModel:
     def new_kv_pool(self, num_blocks: int, block_size: int) -> KVPool:
         return NoPool(num_blocks, block_size)
 
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
-        logits = self._logits.numpy()
-        logits[self._said] = 0
+    def free_memory(self) -> int:
+        return available_memory()
+
+    def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
+        self._logits[self._said] = 0
         rows = np.arange(len(batch.logit_rows))
         self._said = rows, self._ids[batch.positions[batch.logit_rows] % len(self._ids)]
-        logits[self._said] = 1
-        return self._logits[: len(rows)]
+        self._logits[self._said] = 1
+        return NumpyLogits(self._logits[: len(rows)])
 
 
 def main() -> None:

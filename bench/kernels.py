@@ -20,7 +20,7 @@ from tokenline.models.config import ModelConfig
 from tokenline.models.cpu.model import CPUModel
 from tokenline.models.cpu.pack import pack_tensor
 from tokenline.models.fetch import resolve_model
-from tokenline.models.weights import EMBEDDING, open_weights
+from tokenline.models.weights import EMBEDDING, open_checkpoint
 
 BLOCK = 32
 
@@ -82,7 +82,7 @@ def main(
 ) -> None:
     started = time.perf_counter()
     path = resolve_model(model)
-    loaded = CPUModel(open_weights(path), threads=threads)
+    loaded = CPUModel(open_checkpoint(path), threads=threads)
     config = loaded.config
     ready = time.perf_counter() - started
     kv = loaded.new_kv_pool(4096, BLOCK)
@@ -96,7 +96,7 @@ def main(
     print(f"weights {loaded.weight_bytes / 1e6:.1f} MB, {loaded.kv_bytes_per_token()} bytes a held token\n")
     weights_read = loaded.weight_bytes  # by a step of one row
     if not config.tied_head:  # of the embedding it reads one row
-        weights_read -= pack_tensor(open_weights(path), EMBEDDING).data.nbytes
+        weights_read -= pack_tensor(open_checkpoint(path), EMBEDDING).data.nbytes
     print("| what | median | best |\n|---|---|---|")
     machine(config, repeats)
 

@@ -23,7 +23,6 @@ import torch
 import typer
 
 from tokenline.models.base import Batch, BatchSequence, Model
-from tokenline.models.cpu.model import load_cpu_model
 from tokenline.models.fetch import resolve_model
 from tokenline.models.load import load_model
 from tokenline.render.renderer import Renderer
@@ -73,7 +72,7 @@ def read(model: Model, ids: np.ndarray, window: int) -> Reading:
         part = np.ascontiguousarray(ids[start : start + window], np.int32)
         rows = np.arange(len(part), dtype=np.int32)
         batch = Batch(part, rows, (BatchSequence(0, len(part), 0, np.arange(blocks, dtype=np.int32)),), rows)
-        log_p = model.forward(batch, kv).float().log_softmax(-1).cpu()
+        log_p = torch.from_numpy(model.forward(batch, kv).to_numpy()).log_softmax(-1)
         losses.append(-log_p[:-1].gather(1, torch.from_numpy(part[1:]).long()[:, None])[:, 0])
         best.append(log_p.argmax(-1))
         if not log_ps:
@@ -103,7 +102,7 @@ def main(
     ways: dict[str, Callable[[], Model]] = {
         "float32": lambda: load_model(path, device="cpu", dtype="float32"),
         "bfloat16": lambda: load_model(path, device="cpu", dtype="bfloat16"),
-        "CPU kernels (auto)": lambda: load_cpu_model(path),
+        "CPU kernels (auto)": lambda: load_model(path, device="cpu"),
     }
     print(f"{Path(path).name}, windows of {window} tokens\n")
     print(

@@ -8,10 +8,10 @@ and no batch. If the engine ever shares, copies, evicts or overwrites a wrong to
 import zlib
 
 import numpy as np
-import torch
 
 from tokenline.models.base import Batch, KVPool
 from tokenline.models.config import LayerAttention, ModelConfig, Rope
+from tokenline.models.logits import NumpyLogits
 
 VOCAB = 97
 
@@ -48,7 +48,7 @@ class LedgerModel:
             max_positions=max_positions,
             rms_norm_eps=1e-5,
         )
-        self.device = torch.device("cpu")
+        self.device = "cpu"
         self.weight_bytes = 0
         self.precision = "exact"
         self.tokens_computed = 0
@@ -61,12 +61,15 @@ class LedgerModel:
     def new_kv_pool(self, num_blocks: int, block_size: int) -> LedgerPool:
         return LedgerPool(num_blocks, block_size)
 
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
+    def free_memory(self) -> int:
+        return 1 << 30
+
+    def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
         assert isinstance(kv, LedgerPool)
         if self.fail_on is not None and self.fail_on in batch.ids:
             raise RuntimeError("the ledger was told to fail")
         self.tokens_computed += len(batch.ids)
-        logits = torch.full((len(batch.logit_rows), VOCAB), -10.0)
+        logits = np.full((len(batch.logit_rows), VOCAB), -10.0, np.float32)
         rows = list(batch.logit_rows)
         for sequence in batch.sequences:
             new = batch.ids[sequence.start : sequence.start + sequence.length]
@@ -83,7 +86,7 @@ class LedgerModel:
                 logits[row, next_id(read)] = 10.0
                 if self.nan_on == read[-1]:
                     logits[row] = float("nan")
-        return logits
+        return NumpyLogits(logits)
 
 
 def next_id(line: np.ndarray) -> int:

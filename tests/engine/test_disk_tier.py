@@ -25,7 +25,6 @@ from tests.tiny import make_tiny
 from tokenline.engine.core import EngineCore
 from tokenline.engine.disk_tier import DiskSettings, DiskTier
 from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request
-from tokenline.models.cpu.model import load_cpu_model
 from tokenline.models.load import load_model
 
 PROMPT = list(range(30))  # of which 7 whole blocks of 4 are kept, 28 tokens
@@ -553,7 +552,7 @@ def test_a_limit_on_file_sizes_is_a_full_disk(tmp_path):
 def test_a_real_model_answers_alike_from_the_disk(tmp_path, family, dtype):
     """The second time in a new engine, from the disk alone."""
     folder = make_tiny(family, tmp_path / "model")
-    model = load_cpu_model(folder) if dtype == "kernels" else load_model(folder, device="cpu", dtype=dtype)
+    model = load_model(folder, device="cpu", dtype="auto" if dtype == "kernels" else dtype)
     draw = random.Random(6)
     shared = [draw.randrange(600) for _ in range(70)]
     prompts = [shared + [draw.randrange(600) for _ in range(draw.randrange(1, 40))] for _ in range(4)]

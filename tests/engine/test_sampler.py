@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenline.engine.request import Request, SamplingParams
 from tokenline.engine.sampler import NUCLEUS_GUESS, Sampled, SamplingError, choose, sample
 from tokenline.engine.sequence import Sequence
+from tokenline.models.logits import NumpyLogits
 
 
 def sequence(prompt=(1, 2), generated=(), choice=0, **params) -> Sequence:
@@ -21,7 +21,7 @@ def sequence(prompt=(1, 2), generated=(), choice=0, **params) -> Sequence:
 
 
 def draw(logits, **params) -> int:
-    (result,) = sample(torch.tensor([logits], dtype=torch.float32), [sequence(**params)])
+    (result,) = sample(NumpyLogits(np.array([logits], np.float32)), [sequence(**params)])
     assert not isinstance(result, SamplingError)
     return result.token_id
 
@@ -92,15 +92,15 @@ def test_the_nucleus_is_the_smallest_set_that_reaches_top_p(seed, top_p, vocab):
 
 
 def test_a_seed_gives_the_same_ids_alone_and_among_strangers():
-    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    logits = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
     alone, crowd = sequence(seed=5), [sequence(seed=1), sequence(seed=5), sequence()]
-    one = [sample(logits[1:2], [alone])[0] for _ in range(20)]
-    other = [sample(logits, crowd)[1] for _ in range(20)]
+    one = [sample(NumpyLogits(logits[1:2]), [alone])[0] for _ in range(20)]
+    other = [sample(NumpyLogits(logits), crowd)[1] for _ in range(20)]
     assert one == other
 
 
 def test_choices_and_seeds_draw_differently():
-    logits = torch.zeros(1, 1000)
+    logits = NumpyLogits(np.zeros((1, 1000), np.float32))
     drawn = {sample(logits, [sequence(seed=seed, choice=c)])[0] for seed, c in [(1, 0), (1, 1), (2, 0), (-1, 0)]}
     assert len(drawn) == 4
 
@@ -133,7 +133,9 @@ def test_stop_ids_wait_for_min_tokens():
 
 
 def test_logprobs_are_the_models_own():
-    (result,) = sample(torch.tensor(LOGITS[None]), [sequence(temperature=0.0, logprobs=2, logit_bias={3: 100.0})])
+    (result,) = sample(
+        NumpyLogits(LOGITS[None].astype(np.float32)), [sequence(temperature=0.0, logprobs=2, logit_bias={3: 100.0})]
+    )
     assert not isinstance(result, SamplingError)
     assert result.token_id == 3
     assert result.logprob is not None
@@ -144,7 +146,7 @@ def test_logprobs_are_the_models_own():
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_broken_row_is_named_and_the_others_are_drawn(broken):
-    rows = torch.tensor([[1.0, broken, 0.0], [0.0, 3.0, 1.0]])
+    rows = NumpyLogits(np.array([[1.0, broken, 0.0], [0.0, 3.0, 1.0]], np.float32))
     bad, good = sample(rows, [sequence(temperature=0.0), sequence(temperature=0.0)])
     assert isinstance(bad, SamplingError)
     assert not isinstance(good, SamplingError)
@@ -171,7 +173,7 @@ def test_a_constraint_decides_what_can_be_drawn_and_hears_of_it():
         0.0,
         20,
     )
-    (result,) = sample(torch.tensor([[5.0, 1.0, 4.0, 2.0]]), [made])
+    (result,) = sample(NumpyLogits(np.array([[5.0, 1.0, 4.0, 2.0]], np.float32)), [made])
     assert isinstance(result, Sampled)
     assert result.token_id == 3
     made.append(3)
@@ -188,7 +190,7 @@ def test_a_constraint_that_leaves_nothing_but_the_end_ends_the_answer_before_min
 
     params = SamplingParams(max_tokens=9, temperature=0, stop_ids=frozenset([2]), min_tokens=5)
     request = Request("r", np.asarray([1], np.int32), params, make_constraint=OnlyTheEnd)
-    (result,) = sample(torch.tensor([[3.0, 2.0, 1.0]]), [Sequence(request, 0, 0.0, 10)])
+    (result,) = sample(NumpyLogits(np.array([[3.0, 2.0, 1.0]], np.float32)), [Sequence(request, 0, 0.0, 10)])
     assert isinstance(result, Sampled)
     assert result.token_id == 2
 
@@ -199,7 +201,7 @@ def test_a_constraint_that_allows_nothing_is_that_rows_error_alone():
             return np.zeros(2, np.int32)
 
     request = Request("r", np.asarray([1], np.int32), SamplingParams(max_tokens=9), make_constraint=Nothing)
-    rows = torch.tensor([[5.0, 1.0], [0.0, 3.0]])
+    rows = NumpyLogits(np.array([[5.0, 1.0], [0.0, 3.0]], np.float32))
     bad, good = sample(rows, [Sequence(request, 0, 0.0, 20), sequence(temperature=0.0)])
     assert isinstance(bad, SamplingError)
     assert isinstance(good, Sampled)

@@ -54,9 +54,9 @@ class Driver:
         rows = np.arange(len(ids), dtype=np.int32)
         batch = Batch(np.array(ids, dtype=np.int32), np.array(positions, dtype=np.int32), tuple(sequences), rows)
         logits = self.model.forward(batch, self.pool)
+        logits = torch.from_numpy(logits.to_numpy()).clone()
         assert logits.dtype is torch.float32
         assert logits.shape == (len(ids), self.model.config.vocab_size)
-        logits = logits.cpu().clone()
         for (track, n), sequence in zip(parts, sequences, strict=True):
             track.logits += logits[sequence.start : sequence.start + n]
             track.done += n

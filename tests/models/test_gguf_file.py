@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models.drive import refusal
+from tokenline.models.blocks import dequantize_blocks
 from tokenline.models.errors import ModelError
-from tokenline.models.gguf_file import GGUFFile, dequantize_blocks
+from tokenline.models.gguf_file import GGUFFile
 
 QUANTISABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 

@@ -11,7 +11,7 @@ from tokenline.models.memory import available_memory, format_bytes, require_memo
 
 
 def test_is_no_more_than_the_machine_has() -> None:
-    assert 0 < available_memory("cpu") <= psutil.virtual_memory().total
+    assert 0 < available_memory() <= psutil.virtual_memory().total
 
 
 def test_version_2_limit_of_this_group_or_one_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,16 +19,16 @@ def test_version_2_limit_of_this_group_or_one_above(tmp_path: Path, monkeypatch:
     lines = Path("/proc/self/cgroup")
     if not lines.exists() or not any(line.startswith("0::") for line in lines.read_text().splitlines()):
         pytest.skip("no control groups of version 2 here")
-    assert available_memory("cpu") > 10e6
+    assert available_memory() > 10e6
     # limits at the root of the tree hold for every group in it, whatever this process's own is
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("5000000\n")
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000000\n")
-    assert available_memory("cpu") > 10e6
+    assert available_memory() > 10e6
     (tmp_path / "memory.max").write_text("8000000\n")
-    assert available_memory("cpu") == 4_000_000
+    assert available_memory() == 4_000_000
     (tmp_path / "memory.current").write_text("80000000\n")
-    assert available_memory("cpu") == 0
+    assert available_memory() == 0
 
 
 def test_version_1_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,17 +38,15 @@ def test_version_1_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (folder / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # how it says "none"
     (folder / "memory.usage_in_bytes").write_text("3000000\n")
     (folder / "memory.stat").write_text("cache 5\ntotal_inactive_file 500000\n")
-    assert available_memory("cpu") > 10e6
+    assert available_memory() > 10e6
     (folder / "memory.limit_in_bytes").write_text("7000000\n")
-    assert available_memory("cpu") == 4_500_000
+    assert available_memory() == 4_500_000
 
 
-def test_figures_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda device: 3_140_000_000)
-    require_memory(3_140_000_000, "cpu", "a model")
-    reason = r"^not enough memory: a model needs 14\.2 GB, 3\.1 GB are free; try less$"
-    with pytest.raises(ModelError, match=reason):
-        require_memory(14_200_000_000, "cpu", "a model", "try less")
+def test_figures_in_the_error() -> None:
+    require_memory(3_140_000_000, 3_140_000_000, "a model")
+    with pytest.raises(ModelError, match=r"^not enough memory: a model needs 14\.2 GB, 3\.1 GB are free$"):
+        require_memory(14_200_000_000, 3_140_000_000, "a model")
 
 
 def test_sizes_for_people() -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from tokenline.models.base import Batch, KVPool, Model
+from tokenline.models.logits import NumpyLogits
 
 
 class Scripted:
@@ -22,10 +21,10 @@ class Scripted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
-        logits = self._model.forward(batch, kv).clone()
+    def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
+        logits = self._model.forward(batch, kv).to_numpy().copy()
         for row, position in enumerate(batch.positions[batch.logit_rows]):
             at = int(position) + 1 - self._after
             if 0 <= at < len(self._script):
                 logits[row, self._script[at]] = logits[row].max() + 100
-        return logits
+        return NumpyLogits(logits)

@@ -1,7 +1,7 @@
 """`tokenline serve [MODEL]`: compose the rooms into a server and run it until it is told to stop.
 
 Knows every room's constructor and nothing of what they do. What a user can get wrong ends as one line (`main`), and as
-early as it can be known: names before PyTorch is imported, the port and the template before weights are loaded.
+early as it can be known: names before libraries are imported, the port and the template before weights are loaded.
 """
 
 import json
@@ -23,7 +23,7 @@ from tokenline.cli.pull import MODEL_HELP
 if TYPE_CHECKING:
     from tokenline.engine.engine import Engine
 
-IMPORTING = "starting PyTorch"
+IMPORTING = "starting"
 PREPARING = "preparing the model (the first start also compiles kernels for this CPU)"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SIZE_UNITS = {"": 1, "b": 1} | {
@@ -123,7 +123,8 @@ def serve(
             from tokenline.engine.engine import Engine
             from tokenline.engine.settings import CACHE_DIR_BYTES, EngineSettings
             from tokenline.models.fingerprint import weights_fingerprint
-            from tokenline.models.load import load_model, read_config
+            from tokenline.models.load import load_model
+            from tokenline.models.weights import GGUFCheckpoint, open_checkpoint
             from tokenline.render.renderer import Renderer
             from tokenline.server.app import create_app
             from tokenline.server.run import ServerError, bind, run
@@ -133,19 +134,15 @@ def serve(
                 listener = bind(host, port)
             except ServerError as error:
                 raise CommandError(str(error)) from error
-            read_config(path)  # what is no model at all is said before anything else about it
-            renderer = Renderer.from_model(path, chat_template=template)
+            checkpoint = open_checkpoint(path)  # what is no model at all is said before anything else about it
+            gguf = checkpoint.file if isinstance(checkpoint, GGUFCheckpoint) else None
+            renderer = Renderer.from_model(path, chat_template=template, gguf=gguf)
             progress(PREPARING, 0, None)
-            loading = f"loading {path.name}"
-            loaded = load_model(
-                path, device=device, dtype=dtype, progress=lambda done, total: progress(loading, done, total)
-            )
+            loaded = load_model(checkpoint, device=device, dtype=dtype, progress=progress)
+            del checkpoint, gguf  # a vocabulary's worth of strings
             fingerprint = ""
             if cache_dir is not None:
-                hashing = f"hashing {path.name}"
-                weights = weights_fingerprint(
-                    path, cache_dir / "weights.json", lambda done, total: progress(hashing, done, total)
-                )
+                weights = weights_fingerprint(path, cache_dir / "weights.json", progress)
                 fingerprint = f"{weights} {dtype}"
     engine = Engine(
         loaded,
@@ -172,7 +169,7 @@ def serve(
     parsers = app.state.server.parsers
     facts = {
         "model": f"{names[0]}  ({loaded.config.family}, {loaded.config.num_layers} layers, {path})",
-        "device": f"{loaded.device.type}, {loaded.precision}",
+        "device": f"{loaded.device}, {loaded.precision}",
         "KV cache": f"{engine.limits.pool_tokens:,} tokens, at most {engine.limits.max_model_len:,} a conversation",
         **_disk_fact(cache_dir, engine),
         "parsers": f"tool calls {parsers.tool_parser or 'none'}, reasoning {parsers.reasoning_parser or 'none'}",

@@ -9,10 +9,10 @@ from collections.abc import Sequence as Rows
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from tokenline.engine.request import SamplingParams, TokenLogprob
 from tokenline.engine.sequence import Sequence
+from tokenline.models.base import Logits
 
 # Nucleus sampling looks at the most likely ids first; only if they do not reach top_p is the whole row sorted.
 NUCLEUS_GUESS = 512
@@ -27,11 +27,12 @@ class SamplingError(Exception):
     """No id can be drawn for one sequence: its logits are broken, or its constraint allows none of them."""
 
 
-def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[Sampled | SamplingError]:
-    """The next id of each sequence from its row of `logits`, float32 [R, vocab]. A row's error harms no other row."""
+def sample(logits: Logits, sequences: Rows[Sequence]) -> list[Sampled | SamplingError]:
+    """The next id of each sequence from its row of `logits`, A row's error harms no other row."""
     if not sequences:
         return []
-    best_logit, best_id = (values.tolist() for values in torch.max(logits, dim=-1))  # NaN is a maximum, too
+    best_logit, best_id = (values.tolist() for values in logits.best())
+    rows = logits.to_numpy()
     results: list[Sampled | SamplingError] = []
     for row, sequence in enumerate(sequences):
         params = sequence.params
@@ -41,11 +42,11 @@ def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[Sampled | Sa
             if is_plain_greedy(sequence):
                 token_id = best_id[row]
             else:
-                token_id = choose(adjust(logits[row].float().cpu().numpy().copy(), sequence), params, sequence.random)
+                token_id = choose(adjust(rows[row].copy(), sequence), params, sequence.random)
         except SamplingError as error:
             results.append(error)
             continue
-        logprob = None if params.logprobs is None else logprob_of(logits[row], token_id, params)
+        logprob = None if params.logprobs is None else logprob_of(rows[row], token_id, params)
         results.append(Sampled(token_id, logprob))
     return results
 
@@ -147,11 +148,12 @@ def nucleus_candidates(scores: np.ndarray, top_p: float) -> np.ndarray:
     return candidates
 
 
-def logprob_of(logits: torch.Tensor, token_id: int, params: SamplingParams) -> TokenLogprob:
+def logprob_of(logits: np.ndarray, token_id: int, params: SamplingParams) -> TokenLogprob:
     """Log probabilities of a row, float32 [vocab], before any adjustment."""
-    values = torch.log_softmax(logits.float(), dim=-1)
+    values = logits.astype(np.float64) - logits.max()
+    values -= np.log(np.exp(values).sum())
     top: tuple[tuple[int, float], ...] = ()
     if params.logprobs:
-        best = torch.topk(values, min(params.logprobs, len(values)))
-        top = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        best = most_likely(values, min(params.logprobs, len(values)))
+        top = tuple(zip(best.tolist(), values[best].tolist(), strict=True))
     return TokenLogprob(float(values[token_id]), top)

@@ -7,7 +7,6 @@ from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.pace import MAX_STALL_S
 from tokenline.models.base import Model
 from tokenline.models.errors import ModelError
-from tokenline.models.memory import available_memory
 
 # Without --kv-cache-memory the pool takes this share of the memory that is free once the weights are loaded,
 # but no more than a full context for each sequence that may run at once.
@@ -59,7 +58,7 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
             f"--max-model-len {max_model_len} is not between 2 and the model's own {model.config.max_positions} tokens"
         )
     block_bytes = model.kv_bytes_per_token() * settings.block_size
-    free = available_memory(model.device)
+    free = model.free_memory()
     if settings.kv_cache_memory is None:
         wanted = block_bytes * -(-max_model_len // settings.block_size)
         memory = min(int(free * FREE_MEMORY_SHARE), wanted * settings.max_num_seqs)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from tokenline.models.config import Feature, ModelConfig
 
@@ -59,11 +58,23 @@ class KVPool(Protocol):
         ...
 
 
+class Logits(Protocol):
+    """Logits of R rows, float32 [R, vocab], on the model's device."""
+
+    def best(self) -> tuple[np.ndarray, np.ndarray]:
+        """The largest logit of each row and its id (of equals the lowest): float32 [R], int64 [R]. NaN is a maximum."""
+        ...
+
+    def to_numpy(self) -> np.ndarray:
+        """All of them in main memory; not to be written to."""
+        ...
+
+
 class Model(Protocol):
     """A loaded model on one device. Not thread-safe: the engine thread is its only caller after loading."""
 
     config: ModelConfig
-    device: torch.device
+    device: str  # "cpu", "cuda", "cuda:0", "mps"
     weight_bytes: int  # what the weights occupy on the device
     precision: str  # how matrices are kept and multiplied, for people to read
 
@@ -75,10 +86,14 @@ class Model(Protocol):
         """Allocate a pool. Raises ModelError when the memory is not there."""
         ...
 
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
-        """Compute the batch, write its keys and values to the pool, return logits float32 [R, vocab] on `device`.
+    def free_memory(self) -> int:
+        """Bytes that can still be allocated on the device."""
+        ...
 
-        Rows follow `batch.logit_rows`. The result is valid until the next call of `forward`.
+    def forward(self, batch: Batch, kv: KVPool) -> Logits:
+        """Compute the batch, write its keys and values to the pool, return the logits of `batch.logit_rows`.
+
+        The result is valid until the next call of `forward`.
         """
         ...
 

@@ -14,23 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tokenline.models.errors import ModelError
-from tokenline.models.weights import Progress
+from tokenline.models.progress import Progress, no_progress
 
 PIECE_BYTES = 16 << 20
 READ_BYTES = 1 << 20
 
 
-def weights_fingerprint(path: Path, memo: Path | None = None, progress: Progress | None = None) -> str:
+def weights_fingerprint(path: Path, memo: Path | None = None, progress: Progress = no_progress) -> str:
     """64 hex digits for a .gguf file, or for config.json and the *.safetensors of a directory.
 
     Raises ModelError when a file cannot be read. A memo that cannot be read or written is no error.
     """
+    what = f"hashing {path.name}"
     try:
         files = _files(path)
         known = _read_memo(memo)
         states = {file: _state(file) for file in files}
         unknown = [file for file in files if known.get(str(file), {}).get("state") != states[file]]
-        found = {file: {"state": states[file], "sha256": digest} for file, digest in _hash(unknown, progress)}
+        found = {file: {"state": states[file], "sha256": digest} for file, digest in _hash(unknown, what, progress)}
     except OSError as error:
         raise ModelError(f"{path.name}: cannot be read: {error.strerror or error}") from error
     known |= {str(file): entry for file, entry in found.items()}
@@ -53,7 +54,7 @@ def _state(file: Path) -> list[int | str]:
     return [str(file.resolve()), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def _hash(files: list[Path], progress: Progress | None) -> Iterator[tuple[Path, str]]:
+def _hash(files: list[Path], what: str, progress: Progress) -> Iterator[tuple[Path, str]]:
     """The SHA-256 of the SHA-256s of a file's pieces; pieces are hashed side by side (hashlib lets go of the GIL)."""
     sizes = {file: file.stat().st_size for file in files}
     total, done = sum(sizes.values()), 0
@@ -64,8 +65,7 @@ def _hash(files: list[Path], progress: Progress | None) -> Iterator[tuple[Path, 
             for piece in threads.map(_hash_piece, [file] * len(starts), starts):
                 digest.update(piece)
                 done = min(done + PIECE_BYTES, total)
-                if progress is not None:
-                    progress(done, total)
+                progress(what, done, total)
             yield file, digest.hexdigest()
 
 

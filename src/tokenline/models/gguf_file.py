@@ -5,8 +5,7 @@ Knows the file format (version 2 and 3, little-endian) and its quantised block t
 
 The header is parsed here and not by `gguf.GGUFReader`, which keeps a NumPy object per metadata value (2 s and some
 100 MB for a vocabulary of 49,000 tokens) and cuts what lies past the end of the file silently. Block types, their
-sizes and dequantisation are the `gguf` library's. Tensor data are read, not mapped: the caller owns what it gets,
-and a file that shrinks while it is read is an error instead of a SIGBUS.
+sizes and dequantisation are the `gguf` library's.
 """
 
 import mmap
@@ -19,8 +18,8 @@ from typing import Any
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
 
+from tokenline.models.blocks import dequantize_blocks, read_bytes
 from tokenline.models.errors import ModelError
 
 SUPPORTED_TYPES = (
@@ -141,32 +140,13 @@ class GGUFFile:
         rows = tensor.shape[0] if len(tensor.shape) > 1 else 1  # a vector is one row
         stop = rows if stop is None else stop
         row_bytes = tensor.num_bytes // rows
-        blocks = bytearray((stop - start) * row_bytes)
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                file.seek(tensor.offset + start * row_bytes)
-                view, done = memoryview(blocks), 0
-                while done < len(blocks):
-                    if not (count := file.readinto(view[done:])):
-                        raise self._error(f"ends inside tensor {name}; it was changed while it was read")
-                    done += count
-        except OSError as error:
-            raise self._error(f"tensor {name} cannot be read: {error.strerror or error}") from error
-        return np.frombuffer(blocks, dtype=np.uint8).reshape(-1, *tensor.block_shape[1:])
+        offset, size = tensor.offset + start * row_bytes, (stop - start) * row_bytes
+        blocks = read_bytes(self.path, offset, size, f"tensor {name}", self._error)
+        return blocks.reshape(-1, *tensor.block_shape[1:])
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Values of rows `start` to `stop` as float32, dequantised if need be; a new array."""
         return dequantize_blocks(self.read_blocks(name, start, stop), self.tensors[name].kind)
-
-
-def dequantize_blocks(blocks: np.ndarray, kind: str) -> np.ndarray:
-    """Float32 values of raw blocks (uint8, last dimension in bytes) of the type called `kind`."""
-    quantisation = GGMLQuantizationType[kind]
-    if kind == "F32":
-        return blocks.view(np.float32)
-    if kind == "F16":
-        return blocks.view(np.float16).astype(np.float32)
-    return dequantize(blocks, quantisation)
 
 
 class _Cursor:

@@ -1,20 +1,16 @@
-"""How much memory is free, on the device that will be used and within the limits of this process's control group."""
+"""How much main memory is free, within the limits of this process's control group too."""
 
 from pathlib import Path
 
 import psutil
-import torch
 
 from tokenline.models.errors import ModelError
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def available_memory(device: torch.device | str = "cpu") -> int:
-    """Bytes that can still be allocated on `device`."""
-    device = torch.device(device)
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+def available_memory() -> int:
+    """Bytes that can still be allocated."""
     free = int(psutil.virtual_memory().available)
     limits = [left for left in (_cgroup_v2(), _cgroup_v1()) if left is not None]
     return max(0, min(free, *limits)) if limits else free
@@ -29,15 +25,10 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def require_memory(needed: int, device: torch.device | str, what: str, advice: str = "") -> None:
-    """Raise ModelError with the figures if `needed` bytes are not free on `device`."""
-    free = available_memory(device)
+def require_memory(needed: int, free: int, what: str, where: str = "memory") -> None:
+    """Raise ModelError with the figures if `needed` bytes are more than are `free`."""
     if needed > free:
-        where = "memory" if torch.device(device).type != "cuda" else f"memory on {device}"
-        raise ModelError(
-            f"not enough {where}: {what} needs {format_bytes(needed)}, {format_bytes(free)} are free"
-            + (f"; {advice}" if advice else "")
-        )
+        raise ModelError(f"not enough {where}: {what} needs {format_bytes(needed)}, {format_bytes(free)} are free")
 
 
 def _cgroup_v2() -> int | None:

@@ -1,31 +1,28 @@
 """The tensors of a checkpoint by their roles (`families.family`), whichever file they lie in, read one at a time.
 
 Opening checks that every tensor the configuration asks for is there in the right shape, and that nothing is there that
-the decoder would silently leave out. Reading gives float tensors on the CPU, in pieces where a tensor is large, so
-that a loader needs little more memory than its own result. GGUF's quantised blocks can be had as they are.
+the decoder would silently leave out. Reading gives raw blocks, in pieces where a tensor is large, so that a loader
+needs little more memory than its own result.
 """
 
 import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
 
+from tokenline.models.blocks import FLOAT_BYTES, Blocks
 from tokenline.models.config import ModelConfig
 from tokenline.models.errors import ModelError
 from tokenline.models.families.family import TensorNames, layer_tensors
 from tokenline.models.families.registry import config_from_gguf, config_from_hf, family_of
-from tokenline.models.gguf_file import GGUFFile, dequantize_blocks
-
-Progress = Callable[[int, int], None]
-"""Called with the bytes read so far and the bytes that there are to read."""
+from tokenline.models.gguf_file import GGUFFile
+from tokenline.models.progress import Progress, no_progress
+from tokenline.models.safetensors_file import SafetensorsFile, SafetensorsTensor
 
 EMBEDDING, FINAL_NORM, HEAD = "embedding.weight", "final_norm.weight", "head.weight"
 PIECE_ROWS = 64  # a panel of the CPU kernels
@@ -44,31 +41,16 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return tensors
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """A quantised matrix as the GGUF file stores it, rows in Hugging Face order."""
-
-    kind: str  # "Q4_1", "Q8_0", ...: see gguf_file.SUPPORTED_TYPES
-    data: np.ndarray  # uint8 [rows, bytes a row]
-    columns: int  # values a row
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, rows: slice) -> "Blocks":
-        return Blocks(self.kind, self.data[rows], self.columns)
-
-
-class Weights(ABC):
+class Checkpoint(ABC):
     """An opened checkpoint. Names and shapes are those of `expected_tensors(config)`, all checked to be there."""
 
-    def __init__(self, path: Path, config: ModelConfig, names: TensorNames, progress: Progress | None):
+    def __init__(self, path: Path, config: ModelConfig, names: TensorNames):
         self.path = path
         self.config = config
         self.family = family_of(config)
         self.names = names
         self.shapes = expected_tensors(config)
-        self.progress = progress
+        self.progress: Progress = no_progress  # told of bytes of the file(s), as tensors are read
         self._done = 0
 
     @abstractmethod
@@ -77,17 +59,13 @@ class Weights(ABC):
 
     @abstractmethod
     def stored_kind(self, name: str) -> str:
-        """How the file stores the tensor: "BF16", "F32", "Q4_K", ..."""
+        """How the file stores the tensor: see `Blocks.kind`."""
 
     @abstractmethod
-    def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
-        """The tensor in pieces of consecutive rows, each (first row, values); dtypes as `read` has them. The first row
-        is a multiple of `PIECE_ROWS`.
+    def pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
+        """The tensor as stored, rows in Hugging Face order, in pieces of consecutive rows, each (first row, rows). The
+        first row is a multiple of `PIECE_ROWS`. A vector is one row.
         """
-
-    def stored_pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor | Blocks]]:
-        """Like `pieces`, with quantised blocks as the file has them."""
-        return self.pieces(name)
 
     def file_name(self, name: str) -> str:
         """What the file calls a tensor."""
@@ -98,20 +76,14 @@ class Weights(ABC):
         """Bytes of all tensors in the file(s)."""
         return sum(self.stored_bytes(name) for name in self.shapes)
 
-    def read(self, name: str) -> torch.Tensor:
-        """The whole tensor, float32 or, if stored so, bfloat16 or float16."""
-        parts = [piece for _, piece in self.pieces(name)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def items(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All tensors, one after another, in the order of use."""
-        for name in self.shapes:
-            yield name, self.read(name)
+    def read(self, name: str) -> np.ndarray:
+        """The values of the whole tensor, float32 in its shape."""
+        parts = [blocks.floats() for _, blocks in self.pieces(name)]
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(self.shapes[name])
 
     def _count(self, num_bytes: int) -> None:
         self._done += num_bytes
-        if self.progress is not None:
-            self.progress(self._done, self.total_bytes)
+        self.progress(f"loading {self.path.name}", self._done, self.total_bytes)
 
     def _check(self, found: Mapping[str, tuple[int, ...]], ignored: Callable[[str], bool]) -> None:
         """Compare the tensors that are there, by the file's names, with those that should be."""
@@ -132,11 +104,20 @@ class Weights(ABC):
             )
 
 
-def open_weights(path: Path, progress: Progress | None = None) -> Weights:
-    """Open a directory in Hugging Face layout or a .gguf file. Reads headers only."""
-    if path.is_dir():
-        return SafetensorsWeights(path, progress)
-    return GGUFWeights(GGUFFile(path), progress)
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Open a directory in Hugging Face layout or a .gguf file. Reads headers only. Raises ModelError."""
+    check_path(path)
+    return SafetensorsCheckpoint(path) if path.is_dir() else GGUFCheckpoint(GGUFFile(path))
+
+
+def check_path(path: Path) -> None:
+    """Raise ModelError unless a model may be at `path`."""
+    if not path.exists():
+        raise ModelError(f"{path}: no such file or directory")
+    if path.is_file() and path.suffix != ".gguf":
+        raise ModelError(f"{path}: neither a directory in Hugging Face layout nor a .gguf file")
+    if path.is_dir() and not (path / "config.json").exists():
+        raise ModelError(f"{path}: has no config.json")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -154,36 +135,34 @@ def read_json(path: Path) -> dict[str, Any]:
 
 # safetensors ---------------------------------------------------------------------------------------------------------
 
-_FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
+class SafetensorsCheckpoint(Checkpoint):
+    """`model.safetensors`, or the shards that `model.safetensors.index.json` lists."""
 
-class SafetensorsWeights(Weights):
-    """`model.safetensors`, or the shards that `model.safetensors.index.json` lists.
-
-    A file is opened anew for each tensor: that takes well under a millisecond and lets go of the mapped pages.
-    """
-
-    def __init__(self, folder: Path, progress: Progress | None = None):
+    def __init__(self, folder: Path):
         config = config_from_hf(read_json(folder / "config.json"))
-        super().__init__(folder, config, family_of(config).hf_names, progress)
+        super().__init__(folder, config, family_of(config).hf_names)
         self._files = self._find_files()
-        self._found: dict[str, tuple[int, ...]] = {}
-        self._dtypes: dict[str, str] = {}
-        for file in sorted(set(self._files.values())):
-            self._read_header(file)
-        for name in self._files:
-            if name not in self._found:
+        expected = {self.file_name(name) for name in self.shapes}
+        for name, file in self._files.items():
+            if name not in file.tensors:
+                raise ModelError(f"{folder.name}: {file.path.name} lacks tensor {name}, which the index says it has")
+            if name in expected and file.tensors[name].kind not in FLOAT_BYTES:
                 raise ModelError(
-                    f"{folder.name}: {self._files[name].name} lacks tensor {name}, which the index says it has"
+                    f"{file.path.name}: tensor {name} is stored as {file.tensors[name].kind}; "
+                    f"supported: {', '.join(FLOAT_BYTES)}"
                 )
-        head = self.file_name(HEAD)  # tied, and stored all the same
-        self._check(self._found, lambda name: name == head or name.endswith("rotary_emb.inv_freq"))
+        found = {name: file.tensors[name].shape for name, file in self._files.items()}
+        head = self.file_name(HEAD)  # there are files that store a tied one all the same
+        self._check(found, lambda name: name == head or name.endswith("rotary_emb.inv_freq"))
 
-    def _find_files(self) -> dict[str, Path]:
+    def _find_files(self) -> dict[str, SafetensorsFile]:
+        """The file of each tensor."""
         index = self.path / "model.safetensors.index.json"
         single = self.path / "model.safetensors"
         if single.exists():
-            return dict.fromkeys(_safe_names(single), single)
+            file = SafetensorsFile(single)
+            return dict.fromkeys(file.tensors, file)
         if not index.exists():
             found = [file.name for file in self.path.glob("*.bin")]
             hint = f"; {found[0]} is a pickle, which is not read" if found else ""
@@ -191,72 +170,34 @@ class SafetensorsWeights(Weights):
         places = read_json(index).get("weight_map")
         if not isinstance(places, dict) or not places:
             raise ModelError(f"{index}: weight_map must map tensor names to files")
-        files: dict[str, Path] = {}
+        files: dict[str, SafetensorsFile] = {}
         for name, file in places.items():
             if not isinstance(file, str) or Path(file).name != file:
                 raise ModelError(f"{index}: {file!r} is not the name of a file in the same folder")
-            files[name] = self.path / file
-            if not files[name].is_file():
+            if file not in files and not (self.path / file).is_file():
                 raise ModelError(f"{self.path}: {file} is missing, which the index names for tensor {name}")
-        return files
+            files[file] = files.get(file) or SafetensorsFile(self.path / file)
+        return {name: files[file] for name, file in places.items()}
 
-    def _read_header(self, file: Path) -> None:
-        expected = set(map(self.file_name, self.shapes))
-        with _OpenSafetensors(file) as data:
-            for name in data.keys():  # noqa: SIM118 (not a dict)
-                if self._files.get(name) != file:
-                    continue
-                part = data.get_slice(name)
-                self._found[name] = tuple(part.get_shape())
-                self._dtypes[name] = part.get_dtype()
-                if name in expected and self._dtypes[name] not in _FLOAT_BYTES:
-                    raise ModelError(
-                        f"{file.name}: tensor {name} is stored as {self._dtypes[name]}; "
-                        f"supported: {', '.join(_FLOAT_BYTES)}"
-                    )
+    def _stored(self, name: str) -> SafetensorsTensor:
+        stored = self.file_name(name)
+        return self._files[stored].tensors[stored]
 
     def stored_bytes(self, name: str) -> int:
-        return int(np.prod(self.shapes[name])) * _FLOAT_BYTES[self.stored_kind(name)]
+        return self._stored(name).num_bytes
 
     def stored_kind(self, name: str) -> str:
-        return self._dtypes[self.file_name(name)]
+        return self._stored(name).kind
 
-    def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
-        stored = self.file_name(name)
-        for start, stop in _row_ranges(self.shapes[name]):
-            with _OpenSafetensors(self._files[stored]) as data:
-                values = data.get_slice(stored)[start:stop]
-                if self.family.norm_offset and name.endswith("norm.weight"):
-                    values = values.float() + self.family.norm_offset
-                yield start, values.float() if values.dtype is torch.float64 else values
-            self._count(self.stored_bytes(name) * (stop - start) // self.shapes[name][0])
-
-
-class _OpenSafetensors:
-    """`safetensors.safe_open` whose failures, on opening and on reading, are ModelErrors that name the file."""
-
-    def __init__(self, file: Path):
-        self.file = file
-
-    def __enter__(self) -> Any:
-        try:
-            self.handle = safe_open(self.file, framework="pt")
-            return self.handle.__enter__()
-        except (SafetensorError, OSError) as error:
-            raise self._error(error) from error
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.handle.__exit__(kind, error, trace)
-        if isinstance(error, SafetensorError | OSError):
-            raise self._error(error) from error
-
-    def _error(self, error: Exception) -> ModelError:
-        return ModelError(f"{self.file.name}: not a complete safetensors file: {error}")
-
-
-def _safe_names(file: Path) -> list[str]:
-    with _OpenSafetensors(file) as data:
-        return list(data.keys())
+    def pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
+        shape, stored = self.shapes[name], self.file_name(name)
+        rows = shape[0]
+        for start, stop in _row_ranges(shape) if len(shape) > 1 else ((0, rows),):
+            blocks = self._files[stored].read(stored, start, stop)
+            if name.endswith("norm.weight") and (offset := self.family.norm_offset):
+                blocks = Blocks("F32", (blocks.floats() + np.float32(offset)).view(np.uint8), blocks.columns)
+            yield start, blocks
+            self._count(self.stored_bytes(name) * (stop - start) // rows)
 
 
 def _row_ranges(shape: tuple[int, ...], together: int = PIECE_ROWS) -> Iterable[tuple[int, int]]:
@@ -270,12 +211,12 @@ def _row_ranges(shape: tuple[int, ...], together: int = PIECE_ROWS) -> Iterable[
 # GGUF ----------------------------------------------------------------------------------------------------------------
 
 
-class GGUFWeights(Weights):
+class GGUFCheckpoint(Checkpoint):
     """One GGUF file. Some families' rows of q and k lie in llama.cpp's rotary order."""
 
-    def __init__(self, file: GGUFFile, progress: Progress | None = None):
+    def __init__(self, file: GGUFFile):
         config = config_from_gguf(file)
-        super().__init__(file.path, config, family_of(config).gguf_names, progress)
+        super().__init__(file.path, config, family_of(config).gguf_names)
         self.file = file
         found = {name: tensor.shape for name, tensor in file.tensors.items()}
         self._check(found, lambda name: name == "rope_freqs.weight")
@@ -286,21 +227,13 @@ class GGUFWeights(Weights):
     def stored_kind(self, name: str) -> str:
         return self.file.tensors[self.file_name(name)].kind
 
-    def pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
-        if len(self.shapes[name]) == 1:
-            values, order = self.file.read(self.file_name(name)), self._row_order(name)
-            yield 0, torch.from_numpy(values if order is None else values[order])
-            self._count(self.stored_bytes(name))
-            return
-        for start, blocks in self._block_pieces(name):
-            yield start, torch.from_numpy(dequantize_blocks(blocks.data, blocks.kind))
-
-    def stored_pieces(self, name: str) -> Iterator[tuple[int, torch.Tensor | Blocks]]:
-        return self.pieces(name) if self.stored_kind(name) in ("F32", "F16", "BF16") else self._block_pieces(name)
-
-    def _block_pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
-        """A matrix in pieces, rows in Hugging Face order."""
+    def pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
         tensor, order = self.file.tensors[self.file_name(name)], self._row_order(name)
+        if len(tensor.shape) == 1:
+            values = self.file.read(tensor.name)
+            yield 0, Blocks("F32", (values if order is None else values[order]).view(np.uint8)[None], len(values))
+            self._count(tensor.num_bytes)
+            return
         together = PIECE_ROWS if order is None else math.lcm(PIECE_ROWS, self.config.head_dim)
         for start, stop in _row_ranges(tensor.shape, together):
             data = self.file.read_blocks(tensor.name, start, stop)

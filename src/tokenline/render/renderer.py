@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tokenline.models.errors import ModelError
+from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.chat_renderer import CHATML, ChatRenderer
 from tokenline.render.control import ControlTokens
@@ -48,12 +49,14 @@ class Renderer:
         self._closing_ids = [id for id in self.end_ids if self._is_written(id)]
 
     @classmethod
-    def from_model(cls, path: Path, *, chat_template: str | None = None, clock: Clock = datetime.now) -> "Renderer":
+    def from_model(
+        cls, path: Path, *, chat_template: str | None = None, clock: Clock = datetime.now, gguf: GGUFFile | None = None
+    ) -> "Renderer":
         """Load from a Hugging Face folder or a GGUF file. `chat_template` is a template's text that replaces the
-        model's own. Raises ModelError.
+        model's own; `gguf` is the file at `path` where that has been opened already. Raises ModelError.
         """
         templates = None if chat_template is None else {"default": chat_template}
-        return cls(Tokenizer.from_model(path), templates, clock=clock)
+        return cls(Tokenizer.from_model(path, gguf), templates, clock=clock)
 
     @property
     def has_template(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 import tokenizers
 
 from tokenline.models.errors import ModelError
+from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.errors import RenderError
 from tokenline.render.pretokenizers import cuts_between_words
 from tokenline.render.vocabulary import Vocabulary
@@ -45,10 +46,10 @@ class Tokenizer:
                 raise ModelError(f"the token {text!r} has id {id}, but the tokenizer gives {given}")
 
     @classmethod
-    def from_model(cls, path: Path) -> "Tokenizer":
-        """Read the tokenizer of a Hugging Face folder or a GGUF file. Raises ModelError."""
+    def from_model(cls, path: Path, gguf: GGUFFile | None = None) -> "Tokenizer":
+        """Read the tokenizer of a Hugging Face folder or a GGUF file, which may be open already. Raises ModelError."""
         path = Path(path)
-        return cls(read_hf_vocabulary(path) if path.is_dir() else read_gguf_vocabulary(path))
+        return cls(read_hf_vocabulary(path) if path.is_dir() else read_gguf_vocabulary(gguf or GGUFFile(path)))
 
     @property
     def vocab_size(self) -> int:

@@ -7,7 +7,6 @@ be made exact is refused by name.
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from tokenline.models.errors import ModelError
@@ -21,9 +20,9 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _SPACE = "\u2581"  # what SentencePiece writes for a space
 
 
-def read_gguf_vocabulary(path: Path) -> Vocabulary:
-    """Read the tokenizer and chat templates of a GGUF file. Raises ModelError where it cannot be made exact."""
-    return vocabulary_from_metadata(GGUFFile(path).metadata, path.name)
+def read_gguf_vocabulary(file: GGUFFile) -> Vocabulary:
+    """The tokenizer and chat templates of a GGUF file. Raises ModelError where it cannot be made exact."""
+    return vocabulary_from_metadata(file.metadata, file.path.name)
 
 
 def vocabulary_from_metadata(metadata: dict[str, Any], name: str) -> Vocabulary:

@@ -15,10 +15,10 @@ from tests.models.drive import Driver, Track, random_ids
 from tests.tiny import GEMMA3_ROPE, LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models.base import Batch, BatchSequence
-from tokenline.models.cpu.model import CPUModel, load_cpu_model
+from tokenline.models.cpu.model import CPU_KERNELS, CPUModel
 from tokenline.models.errors import ModelError
 from tokenline.models.load import load_model
-from tokenline.models.weights import open_weights
+from tokenline.models.weights import open_checkpoint
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -56,13 +56,13 @@ class Case:
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     family, overrides = VARIANTS[request.param]
     folder = make_tiny(family, tmp_path_factory.mktemp(request.param), **overrides)
-    model = CPUModel(open_weights(folder), threads=2)
+    model = CPUModel(open_checkpoint(folder), threads=2)
     ids = random_ids(TEXT)
     return Case(folder, model, ids, Driver(model).logits(ids))
 
 
 def test_agrees_with_the_same_roundings_in_pytorch(case: Case) -> None:
-    expected = emulated_logits(open_weights(case.folder), case.ids)
+    expected = emulated_logits(open_checkpoint(case.folder), case.ids)
     error = (case.logits - expected).pow(2).mean().sqrt() / expected.std()
     assert error < MAX_ERROR
     assert (case.logits.argmax(-1) == expected.argmax(-1)).float().mean() > MIN_EQUAL
@@ -118,7 +118,7 @@ def test_a_shared_prefix_gives_the_same_bits(case: Case) -> None:
 
 def test_any_number_of_threads_gives_the_same_bits(case: Case) -> None:
     for threads in (1, 3):
-        model = CPUModel(open_weights(case.folder), threads=threads)
+        model = CPUModel(open_checkpoint(case.folder), threads=threads)
         driver, track = Driver(model), Track(case.ids)
         for n in (1, 5, 200):
             driver.run((track, n))
@@ -132,16 +132,16 @@ def test_only_wanted_rows(case: Case, rows: list[int]) -> None:
     table = np.arange(32, dtype=np.int32)
     ids, positions = np.array([*case.ids, 5], dtype=np.int32), np.arange(TEXT + 1, dtype=np.int32)
     batch = Batch(ids[:-1], positions[:-1], (BatchSequence(0, TEXT, 0, table),), np.array(rows, dtype=np.int32))
-    assert torch.equal(case.model.forward(batch, pool), case.logits[rows])
+    assert torch.equal(torch.from_numpy(case.model.forward(batch, pool).to_numpy()), case.logits[rows])
     # what was not wanted has left its keys and values all the same
     following = Batch(ids[-1:], positions[-1:], (BatchSequence(0, 1, TEXT, table),), np.zeros(1, dtype=np.int32))
-    logits = case.model.forward(following, pool).clone()
+    logits = torch.from_numpy(case.model.forward(following, pool).to_numpy().copy())
     assert torch.equal(logits, Driver(case.model).logits(ids.tolist())[-1:])
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> CPUModel:
-    return CPUModel(open_weights(make_tiny("llama", tmp_path_factory.mktemp("llama"))), threads=2)
+    return CPUModel(open_checkpoint(make_tiny("llama", tmp_path_factory.mktemp("llama"))), threads=2)
 
 
 @given(data=st.data())
@@ -163,8 +163,8 @@ def test_any_cutting_gives_the_same_bits(llama: CPUModel, data: st.DataObject) -
 def test_gguf_formats(kind: str, tmp_path: Path) -> None:
     path = make_tiny_gguf("llama", tmp_path / "m.gguf", quant=kind)
     ids = random_ids(60)
-    ours = Driver(CPUModel(open_weights(path), threads=1)).logits(ids)
-    expected = emulated_logits(open_weights(path), ids)
+    ours = Driver(CPUModel(open_checkpoint(path), threads=1)).logits(ids)
+    expected = emulated_logits(open_checkpoint(path), ids)
     assert (ours - expected).pow(2).mean().sqrt() / expected.std() < MAX_ERROR
     reference = Driver(load_model(path, device="cpu", dtype="float32")).logits(ids)
     assert (ours - reference).pow(2).mean().sqrt() / reference.std() < 0.15
@@ -193,17 +193,14 @@ def test_id_outside_the_vocabulary_is_an_error(llama: CPUModel) -> None:
 
 def test_what_it_cannot_run_is_refused(tmp_path: Path, llama: CPUModel) -> None:
     folder = make_tiny("llama", tmp_path, head_dim=8)
-    with pytest.raises(ModelError, match="head_dim of 8"):
-        load_cpu_model(folder)
-    with pytest.raises(ModelError, match="float32"):
-        load_cpu_model(folder, "float32")
+    assert "head_dim of 8" in (CPU_KERNELS.why_not(open_checkpoint(folder).config) or "")
     for block_size in (0, 8, 17):
         with pytest.raises(ModelError, match="multiple of 16"):
             llama.new_kv_pool(4, block_size)
 
 
 def test_the_default_model_is_near_its_float32_self(smollm2: Path) -> None:
-    model, ids = CPUModel(open_weights(smollm2), threads=1), random_ids(120, vocab=49152)
+    model, ids = CPUModel(open_checkpoint(smollm2), threads=1), random_ids(120, vocab=49152)
     reference = Driver(load_model(smollm2, device="cpu", dtype="float32")).logits(ids)
     ours = Driver(model).logits(ids)
     assert model.kv_bytes_per_token() == 30 * 3 * 64 * 4

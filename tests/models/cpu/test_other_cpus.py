@@ -15,7 +15,7 @@ from tests.models.cpu.cpus import CPUS, compile_for, runs_here
 from tests.models.cpu.emulate import MAX_ERROR, MIN_EQUAL, emulated_logits
 from tests.models.drive import random_ids
 from tests.tiny import make_tiny
-from tokenline.models.weights import open_weights
+from tokenline.models.weights import open_checkpoint
 
 HERE = [cpu for cpu in CPUS if runs_here(cpu)]
 RUN = """
@@ -24,9 +24,9 @@ from pathlib import Path
 import torch
 from tests.models.drive import Driver, Track, random_ids
 from tokenline.models.cpu.model import CPUModel
-from tokenline.models.weights import open_weights
+from tokenline.models.weights import open_checkpoint
 
-model, ids = CPUModel(open_weights(Path(sys.argv[1])), threads=2), random_ids(300)
+model, ids = CPUModel(open_checkpoint(Path(sys.argv[1])), threads=2), random_ids(300)
 track, driver = Track(ids), Driver(model)
 for n in (1, 30, 100, 1, 1, 167):
     driver.run((track, n))
@@ -59,7 +59,7 @@ def logits(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 @pytest.mark.parametrize("cpu", HERE)
 def test_another_cpu(cpu: str, folder: Path, logits: Callable[[str], tuple[torch.Tensor, ...]]) -> None:
     whole, in_pieces = logits(cpu)
-    expected = emulated_logits(open_weights(folder), random_ids(300))
+    expected = emulated_logits(open_checkpoint(folder), random_ids(300))
     assert (whole - expected).pow(2).mean().sqrt() / expected.std() < MAX_ERROR
     assert (whole.argmax(-1) == expected.argmax(-1)).float().mean() > MIN_EQUAL
     assert torch.equal(in_pieces, whole)

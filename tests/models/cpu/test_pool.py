@@ -8,7 +8,7 @@ from tests.models.drive import Driver, Track, random_ids
 from tests.tiny import make_tiny
 from tokenline.models.cpu.model import CPUModel
 from tokenline.models.cpu.pool import CPUKVPool
-from tokenline.models.weights import open_weights
+from tokenline.models.weights import open_checkpoint
 
 
 def filled_pool(seed: int = 0) -> CPUKVPool:
@@ -50,7 +50,7 @@ def test_a_block_comes_back_as_it_was() -> None:
 
 
 def test_a_model_goes_on_from_imported_blocks_as_from_its_own(tmp_path) -> None:
-    model = CPUModel(open_weights(make_tiny("qwen3", tmp_path)), threads=1)
+    model = CPUModel(open_checkpoint(make_tiny("qwen3", tmp_path)), threads=1)
     ids = random_ids(70)
     first, second = Driver(model), Driver(model, seed=1)
     track = Track(ids)

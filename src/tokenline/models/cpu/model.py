@@ -1,12 +1,6 @@
-"""The CPU model: weights packed for the kernels, and each batch turned into a `Job` for the compiled step.
-
-Way in: `load_cpu_model(path, dtype, progress)`.
-"""
-
-from pathlib import Path
+"""The CPU model: weights packed for the kernels, and each batch turned into a `Job` for the compiled step."""
 
 import numpy as np
-import torch
 
 from tokenline.models.base import Backend, Batch, BatchSequence, KVPool
 from tokenline.models.config import Activation, Feature, ModelConfig
@@ -33,8 +27,10 @@ from tokenline.models.cpu.rows import LOG2_E
 from tokenline.models.cpu.shelf import Shelf
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
-from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Progress, open_weights
-from tokenline.models.weights import Weights as Checkpoint
+from tokenline.models.logits import NumpyLogits
+from tokenline.models.memory import available_memory
+from tokenline.models.threads import usable_threads
+from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 
 QUERY_TILE = 16  # tokens whose queries attend together
 WIDE_ROWS_A_THREAD = 16  # fewer rows than this for each thread: split products by outputs, not by rows
@@ -69,28 +65,13 @@ CPU_KERNELS = Backend(
 )
 
 
-def load_cpu_model(path: Path, dtype: str = "auto", progress: Progress | None = None) -> "CPUModel":
-    """Load a model (a directory in Hugging Face layout or a .gguf file) for the CPU kernels.
-
-    dtype "auto" keeps GGUF's blocks of 4 and 8 bits as they are and makes everything else int8 (see `pack`); "int8" is
-    the same.
-    Raises ModelError where the model's shape is outside of what the kernels do: see `CPU_KERNELS`.
-    """
-    if dtype not in ("auto", "int8"):
-        raise ModelError(f"dtype {dtype!r} is not one of the CPU kernels': auto, int8")
-    checkpoint = open_weights(path, progress)
-    if reason := CPU_KERNELS.why_not(checkpoint.config):
-        raise ModelError(f"{path.name}: {reason}")
-    return CPUModel(checkpoint)
-
-
 class CPUModel:
     """See `models.base.Model`. Activations are int8 with a scale per 32 values, keys and values bfloat16."""
 
     def __init__(self, checkpoint: Checkpoint, threads: int | None = None) -> None:
         self.config = checkpoint.config
-        self.device = torch.device("cpu")
-        self._team = Team(threads or torch.get_num_threads())
+        self.device = "cpu"
+        self._team = Team(threads or usable_threads())
         self._kernels = compile_kernels()
         self._shape = _shape(self.config, self._kernels)
         ropes = self.config.ropes
@@ -111,7 +92,10 @@ class CPUModel:
         config = self.config
         return CPUKVPool(config.num_layers, num_blocks, config.num_kv_heads, block_size, config.head_dim)
 
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
+    def free_memory(self) -> int:
+        return available_memory()
+
+    def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
         if not isinstance(kv, CPUKVPool):
             raise ModelError(f"a CPU model needs its own kind of pool, not {type(kv).__name__}")
         if len(batch.ids) and (batch.ids.min() < 0 or batch.ids.max() >= self.config.vocab_size):
@@ -121,7 +105,7 @@ class CPUModel:
         memory = self._workspace.prepared(rows=job.rows, parts=int(arrays["row_parts"][-1]), logits=wanted)
         with kv.populator.step(int(arrays["tables"].max()) + 1):
             self._team.run(self._kernels.forward, self._shape, self._weights, job, memory)
-        return torch.from_numpy(self._workspace.logits[:wanted, : self.config.vocab_size])
+        return NumpyLogits(self._workspace.logits[:wanted, : self.config.vocab_size])
 
     def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, dict[str, np.ndarray]]:
         """The batch as the kernels want it."""
@@ -204,7 +188,7 @@ class CPUModel:
                 bias = zeros
                 if biased:
                     bias = np.zeros(packed.panels * PANEL, np.float32)
-                    bias[: packed.rows] = checkpoint.read(name + ".bias").float().numpy()
+                    bias[: packed.rows] = checkpoint.read(name + ".bias")
                     self._kept.append(bias)
                 parts.append(self._part(packed, column, bias))
                 column += packed.panels * PANEL
@@ -217,13 +201,13 @@ class CPUModel:
             name = f"layers.{layer}."
 
             def norm(number: int, role: str, first: int = layer * LAYER_NORMS, name: str = name) -> None:
-                norms[first + number, : config.hidden_size] = checkpoint.read(f"{name}{role}.weight").float()
+                norms[first + number, : config.hidden_size] = checkpoint.read(f"{name}{role}.weight")
 
             norm(ATTENTION_NORM, "attention_norm")
             product([name + part for part in "qkv"], config.qkv_bias)
             if config.qk_norm:
                 for k, part in enumerate("qk"):
-                    head_norms[2 * layer + k] = checkpoint.read(f"{name}{part}_norm.weight").float()
+                    head_norms[2 * layer + k] = checkpoint.read(f"{name}{part}_norm.weight")
             product([name + "o"], config.o_bias)
             if config.post_norms:
                 norm(ATTENTION_POST_NORM, "attention_post_norm")
@@ -232,7 +216,7 @@ class CPUModel:
             product([name + "down"], config.mlp_bias)
             if config.post_norms:
                 norm(MLP_POST_NORM, "mlp_post_norm")
-        norms[-1, : config.hidden_size] = checkpoint.read(FINAL_NORM).float()
+        norms[-1, : config.hidden_size] = checkpoint.read(FINAL_NORM)
         head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD), 0, zeros)
         for part in (head, embedding):
             parts.append(part)

@@ -1,4 +1,4 @@
-"""Weights into panels: from float tensors and from GGUF's quantised blocks to the layout that `linear.py` reads.
+"""Weights into panels: from blocks of a file, floats or GGUF's quantised ones, to the layout that `linear.py` reads.
 
 GGUF's own values are kept where a panel can say them: those of Q4_0, Q4_1, Q5_0 and Q8_0 to the last bit; those of Q4_K
 up to rounding each group's scale and minimum, products of two numbers there, to float16. Everything else becomes Q8:
@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from tokenline.models.blocks import Blocks
 from tokenline.models.cpu.linear import GROUP, GROUP_BYTES, PANEL, Q4, Q8
 from tokenline.models.cpu.quantise import quantise_q8
 from tokenline.models.errors import ModelError
-from tokenline.models.gguf_file import dequantize_blocks
-from tokenline.models.weights import Blocks, Weights
+from tokenline.models.threads import usable_threads
+from tokenline.models.weights import Checkpoint
 
 _FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
 _CHUNK_VALUES = 128 * 1024  # packed at once by a thread: 512 kB as float32, which its second-level cache holds
@@ -39,20 +39,20 @@ class ScaleError(Exception):
     """A scale that float16 does not hold."""
 
 
-def packed_bytes(weights: Weights) -> int:
+def packed_bytes(checkpoint: Checkpoint) -> int:
     """What the weights will occupy once packed, vectors included; reads none of them."""
     total = 0
-    for name, shape in weights.shapes.items():
+    for name, shape in checkpoint.shapes.items():
         if len(shape) == 2:
-            total += _panels(shape[0]) * _panel_bytes(shape[1], _kinds(weights, name)[0])
+            total += _panels(shape[0]) * _panel_bytes(shape[1], _kinds(checkpoint, name)[0])
         else:
             total += 4 * shape[0]
     return total
 
 
-def _kinds(weights: Weights, name: str) -> tuple[int, ...]:
+def _kinds(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
     """The kinds of panels that a matrix may become, the one to try first first."""
-    return (Q4, Q8) if weights.stored_kind(name) in _FOUR_BITS else (Q8,)
+    return (Q4, Q8) if checkpoint.stored_kind(name) in _FOUR_BITS else (Q8,)
 
 
 def _panels(rows: int) -> int:
@@ -63,47 +63,44 @@ def _panel_bytes(columns: int, kind: int) -> int:
     return -(-columns // GROUP) * GROUP_BYTES[kind]
 
 
-def pack_tensor(weights: Weights, name: str) -> Packed:
+def pack_tensor(checkpoint: Checkpoint, name: str) -> Packed:
     """Read one matrix and pack it, a piece at a time and each piece on all threads.
 
     Raises ModelError for values that int8 with a float16 scale cannot carry.
     """
-    for kind in _kinds(weights, name):
+    for kind in _kinds(checkpoint, name):
         try:
-            return _pack_tensor(weights, name, kind)
+            return _pack_tensor(checkpoint, name, kind)
         except ScaleError:
             continue
     raise ModelError(
-        f"{weights.path.name}: tensor {weights.file_name(name)} holds values that are not finite or beyond 8 million, "
-        "which int8 cannot carry; as float32 they can be kept"
+        f"{checkpoint.path.name}: tensor {checkpoint.file_name(name)} holds values that are not finite or beyond "
+        "8 million, which int8 cannot carry; as float32 they can be kept"
     )
 
 
-def _pack_tensor(weights: Weights, name: str, kind: int) -> Packed:
-    rows, columns = weights.shapes[name]
+def _pack_tensor(checkpoint: Checkpoint, name: str, kind: int) -> Packed:
+    rows, columns = checkpoint.shapes[name]
     data = np.empty((_panels(rows), _panel_bytes(columns, kind)), np.uint8)
     step = max(1, _CHUNK_VALUES // (columns * PANEL)) * PANEL
 
-    def pack(chunk: torch.Tensor | Blocks, start: int) -> None:
+    def pack(chunk: Blocks, start: int) -> None:
         packed = pack_rows(chunk, kind)
         data[start // PANEL :][: packed.panels] = packed.data
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        for start, piece in weights.stored_pieces(name):
+    with ThreadPoolExecutor(usable_threads()) as threads:
+        for start, piece in checkpoint.pieces(name):
             places = range(0, len(piece), step)
             done = threads.map(pack, (piece[at : at + step] for at in places), (start + at for at in places))
             list(done)  # raises what a thread raised
     return Packed(kind, data, rows, columns)
 
 
-def pack_rows(rows: torch.Tensor | Blocks, kind: int) -> Packed:
-    """Pack rows of a matrix, floats or GGUF blocks, into panels of that kind (Q4: only the types of 4 bits).
+def pack_rows(rows: Blocks, kind: int) -> Packed:
+    """Pack rows of a matrix into panels of that kind (Q4: only the types of 4 bits).
 
     Raises ScaleError where a scale or lowest value does not fit float16.
     """
-    if isinstance(rows, torch.Tensor):
-        q, scale = quantise_q8(rows.float().numpy())
-        return pack_q8(q, _finite(scale), rows.shape[1])
     if kind == Q4:
         nibbles, scale, low = _q4_k(rows.data) if rows.kind == "Q4_K" else _q4_0_or_1(rows.data, rows.kind)
         return pack_q4(nibbles, _finite(scale), _finite(low), rows.columns)
@@ -112,7 +109,7 @@ def pack_rows(rows: torch.Tensor | Blocks, kind: int) -> Packed:
     elif rows.kind == "Q5_0":
         q, scale = _q5_0(rows.data)
     else:
-        q, scale = quantise_q8(dequantize_blocks(rows.data, rows.kind))
+        q, scale = quantise_q8(rows.floats())
     return pack_q8(q, _finite(scale), rows.columns)
 
 

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from tests.tiny import make_tiny
-from tokenline.models.attention import TorchKVPool
 from tokenline.models.base import Batch, BatchSequence, Model
-from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.load import load_model
+from tokenline.models.torch.attention import TorchKVPool
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -24,21 +23,6 @@ def test_a_block_comes_back_as_it_was(dtype):
     pool.import_block(3, data)
     assert torch.equal(pool.keys, keys)
     assert torch.equal(pool.values, values)
-
-
-def test_a_block_of_the_cpu_kernels_pool_comes_back_as_it_was():
-    pool = CPUKVPool(3, 5, 2, 16, 8)
-    draw = np.random.default_rng(2)
-    for array in (pool.keys, pool.values):
-        array[:] = draw.integers(0, 1 << 16, array.shape, np.uint16)
-    keys, values = pool.keys.copy(), pool.values.copy()
-    data = pool.export_block(3)
-    assert data.dtype == np.uint8
-    assert data.shape == (2 * 3 * 2 * 16 * 8 * 2,)
-    pool.keys[:, 3], pool.values[:, 3] = 0, 0
-    pool.import_block(3, data)
-    assert np.array_equal(pool.keys, keys)
-    assert np.array_equal(pool.values, values)
 
 
 def test_an_exported_block_does_not_change_with_the_pool():
@@ -63,7 +47,7 @@ def logits_of_last(model: Model, kv, ids: list[int], context: int, blocks: list[
         (BatchSequence(0, len(new), context, np.asarray(blocks, np.int32)),),
         np.asarray([len(new) - 1], np.int32),
     )
-    return model.forward(batch, kv)[0].clone()
+    return torch.from_numpy(model.forward(batch, kv).to_numpy()[0].copy())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenline.models.linear import Int8Linear, Linear
+from tokenline.models.torch.linear import Int8Linear, Linear
 
 CPU = torch.device("cpu")
 

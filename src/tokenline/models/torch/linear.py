@@ -1,6 +1,6 @@
 """Matrices of a decoder in the form that it computes with: floats, or int8 with one scale per output row.
 
-Knows how to fill itself from `Weights` piece by piece, so that loading needs the result and one piece, no more.
+Knows how to fill itself from a `Checkpoint` piece by piece, so that loading needs the result and one piece, no more.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from tokenline.models.weights import Weights
+from tokenline.models.blocks import Blocks
+from tokenline.models.weights import Checkpoint
 
 _CHUNK_ROWS = 2048  # rows converted at a time: 2048 x a few thousand columns stay in the second-level cache
 _INT8_KERNEL_ROWS = 4  # up to this many inputs PyTorch's own int8 kernel beats converting the matrix (measured)
@@ -108,7 +109,7 @@ def _by_chunks(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def load_linear(
-    weights: Weights, names: Sequence[str], dtype: torch.dtype, device: torch.device, *, bias: bool = False
+    weights: Checkpoint, names: Sequence[str], dtype: torch.dtype, device: torch.device, *, bias: bool = False
 ) -> Linear:
     """One matrix from the tensors `names` (without their ".weight"), one below the other, and their biases likewise."""
     shapes = [weights.shapes[f"{name}.weight"] for name in names]
@@ -116,9 +117,15 @@ def load_linear(
     start = 0
     for name, shape in zip(names, shapes, strict=True):
         for row, values in weights.pieces(f"{name}.weight"):
-            linear.fill(start + row, values)
+            linear.fill(start + row, tensor_of(values))
         start += shape[0]
     if bias:
         kept = torch.float32 if dtype is torch.int8 else dtype
-        linear.bias = torch.cat([weights.read(f"{name}.bias").to(kept) for name in names]).to(device)
+        linear.bias = torch.cat([torch.from_numpy(weights.read(f"{name}.bias")).to(kept) for name in names]).to(device)
     return linear
+
+
+def tensor_of(blocks: Blocks) -> torch.Tensor:
+    """Rows of a file as a tensor [rows, columns] on the CPU: bfloat16 and float16 as they are, all else float32."""
+    halves = {"BF16": torch.bfloat16, "F16": torch.float16}.get(blocks.kind)
+    return torch.from_numpy(blocks.floats()) if halves is None else torch.from_numpy(blocks.data).view(halves)

@@ -9,32 +9,15 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from tokenline.models.attention import AttentionPlan, TorchKVPool, attend, plan_attention
-from tokenline.models.base import Backend, Batch, KVPool
-from tokenline.models.config import Activation, Feature, ModelConfig, Rope
+from tokenline.models.base import Batch, KVPool
+from tokenline.models.config import Activation, ModelConfig, Rope
 from tokenline.models.errors import ModelError
-from tokenline.models.linear import Linear, load_linear
 from tokenline.models.memory import require_memory
-from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
-
-TORCH = Backend(
-    "the PyTorch decoder",
-    frozenset(
-        {
-            Feature.SILU,
-            Feature.GELU_TANH,
-            Feature.ROPE,
-            Feature.NO_ROPE,
-            Feature.SEVERAL_ROPES,
-            Feature.SLIDING_WINDOW,
-            Feature.BIASES,
-            Feature.QK_NORM,
-            Feature.POST_NORMS,
-            Feature.EMBEDDING_SCALE,
-            Feature.QUERY_SCALE,
-        }
-    ),
-)
+from tokenline.models.torch.attention import AttentionPlan, TorchKVPool, attend, plan_attention
+from tokenline.models.torch.linear import Linear, load_linear
+from tokenline.models.torch.logits import TorchLogits
+from tokenline.models.torch.memory import free_memory
+from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 
 
 def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
@@ -72,10 +55,11 @@ class TorchDecoder:
     """A `Model` (see `base`). `weight_dtype` is what matrices are kept in, `compute_dtype` what they multiply."""
 
     def __init__(
-        self, weights: Weights, *, device: torch.device, weight_dtype: torch.dtype, compute_dtype: torch.dtype
+        self, weights: Checkpoint, *, device: torch.device, weight_dtype: torch.dtype, compute_dtype: torch.dtype
     ):
         self.config: ModelConfig = weights.config
-        self.device = device
+        self.device = str(device)
+        self._device = device
         self.weight_dtype = weight_dtype
         self.compute_dtype = compute_dtype
         self.kv_dtype = torch.float32 if weight_dtype is torch.float32 else torch.bfloat16
@@ -92,11 +76,11 @@ class TorchDecoder:
         self.weight_bytes: int = self._count_bytes()
         self.precision: str = str(weight_dtype).removeprefix("torch.")
 
-    def _load_layer(self, weights: Weights, layer: int) -> _Layer:
+    def _load_layer(self, weights: Checkpoint, layer: int) -> _Layer:
         config, name = self.config, f"layers.{layer}."
 
         def linear(*parts: str, bias: bool) -> Linear:
-            return load_linear(weights, [name + part for part in parts], self.weight_dtype, self.device, bias=bias)
+            return load_linear(weights, [name + part for part in parts], self.weight_dtype, self._device, bias=bias)
 
         def norm(role: str, there: bool) -> torch.Tensor | None:
             return self._load_vector(weights, f"{name}{role}.weight") if there else None
@@ -114,8 +98,8 @@ class TorchDecoder:
             mlp_post_norm=norm("mlp_post_norm", config.post_norms),
         )
 
-    def _load_vector(self, weights: Weights, name: str) -> torch.Tensor:
-        return weights.read(name).float().to(self.device)
+    def _load_vector(self, weights: Checkpoint, name: str) -> torch.Tensor:
+        return torch.from_numpy(weights.read(name)).to(self._device)
 
     def _count_bytes(self) -> int:
         linears = [self._embedding, *(matrix for layer in self._layers for matrix in layer.matrices)]
@@ -132,7 +116,8 @@ class TorchDecoder:
     def new_kv_pool(self, num_blocks: int, block_size: int) -> TorchKVPool:
         """Allocate a pool. Raises ModelError when the memory is not there."""
         what = f"a KV pool of {num_blocks * block_size} tokens"
-        require_memory(num_blocks * block_size * self.kv_bytes_per_token(), self.device, what)
+        where = "memory" if self._device.type != "cuda" else f"memory on {self.device}"
+        require_memory(num_blocks * block_size * self.kv_bytes_per_token(), self.free_memory(), what, where)
         config = self.config
         try:
             return TorchKVPool(
@@ -142,26 +127,29 @@ class TorchDecoder:
                 block_size,
                 config.head_dim,
                 self.kv_dtype,
-                self.device,
+                self._device,
             )
         except RuntimeError as error:  # the allocator's own refusal, torch.OutOfMemoryError included
             raise ModelError(f"{what} cannot be allocated: {str(error).splitlines()[0]}") from error
 
+    def free_memory(self) -> int:
+        return free_memory(self.device)
+
     @torch.inference_mode()
-    def forward(self, batch: Batch, kv: KVPool) -> torch.Tensor:
-        """Compute the batch, write its keys and values to the pool, return logits float32 [R, vocab] on `device`."""
+    def forward(self, batch: Batch, kv: KVPool) -> TorchLogits:
+        """Compute the batch, write its keys and values to the pool, return the logits of `batch.logit_rows`."""
         assert isinstance(kv, TorchKVPool)
         config = self.config
         if int(batch.ids.min()) < 0 or int(batch.ids.max()) >= config.vocab_size:
             raise ValueError(f"a token id is outside the vocabulary of {config.vocab_size}")
         plans = {
             window: plan_attention(
-                batch, kv_heads=config.num_kv_heads, block_size=kv.block_size, window=window, device=self.device
+                batch, kv_heads=config.num_kv_heads, block_size=kv.block_size, window=window, device=self._device
             )
             for window in {layer.window for layer in config.layers}
         }
         rotations = {rope: self._rotation(rope, batch) for rope in config.ropes}
-        hidden = self._embedding.rows(torch.from_numpy(batch.ids).to(self.device))
+        hidden = self._embedding.rows(torch.from_numpy(batch.ids).to(self._device))
         if config.embedding_scale != 1.0:
             hidden = hidden * config.embedding_scale
         for number, (layer, kind) in enumerate(zip(self._layers, config.layers, strict=True)):
@@ -172,11 +160,11 @@ class TorchDecoder:
             x = self._norm(hidden, layer.mlp_norm).to(self.compute_dtype)
             gate, up = layer.gate_up(x).chunk(2, dim=-1)
             hidden = self._add(hidden, layer.down(self._activation(gate) * up), layer.mlp_post_norm)
-        wanted = hidden[torch.from_numpy(batch.logit_rows).to(self.device)]
-        return self._head.exact(self._norm(wanted, self._final_norm))
+        wanted = hidden[torch.from_numpy(batch.logit_rows).to(self._device)]
+        return TorchLogits(self._head.exact(self._norm(wanted, self._final_norm)))
 
     def _rotation(self, rope: Rope, batch: Batch) -> _Rotation:
-        angles = torch.from_numpy(batch.positions).to(self.device).float()[:, None] * self._frequencies[rope]
+        angles = torch.from_numpy(batch.positions).to(self._device).float()[:, None] * self._frequencies[rope]
         return angles.cos()[:, None], angles.sin()[:, None]
 
     def _attention(

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenline.models.attention import TorchKVPool, attend, plan_attention
 from tokenline.models.base import Batch, BatchSequence
+from tokenline.models.torch.attention import TorchKVPool, attend, plan_attention
 
 CPU = torch.device("cpu")
 
