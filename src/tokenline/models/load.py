@@ -53,8 +53,6 @@ def load_model(
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
     checkpoint.progress = progress
     config, name = checkpoint.config, checkpoint.path.name
-    if (reason := TORCH.why_not(config)) is not None:  # the reference computes whatever another backend does
-        raise ModelError(f"{name}: {reason}")
     if device == "auto" and not _finds_accelerator():
         device = "cpu"
     if device != "cpu":
@@ -66,6 +64,8 @@ def load_model(
     else:
         _check_memory(config, name, "int8", packed_bytes(checkpoint), "cpu", available_memory())
         return CPUModel(checkpoint)
+    if (reason := TORCH.why_not(config)) is not None:
+        raise ModelError(f"{name}: {reason}")
     pytorch = _pytorch(why)
     device = pytorch.pick_device(device)
     dtype = pytorch.pick_dtype(dtype, device)

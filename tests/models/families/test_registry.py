@@ -14,6 +14,8 @@ from transformers import AutoConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from tests.models.drive import refusal
+from tests.models.families.test_gemma3 import GEMMA_3_270M
+from tests.models.families.test_smollm3 import SMOLLM3_3B
 from tests.tiny import LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import llama3_factors, make_tiny_gguf
 from tokenline.models.config import Rope, RopeScaling
@@ -204,10 +206,14 @@ JSON = st.recursive(
 )
 
 
-@given(key=st.sampled_from(sorted({*LLAMA_3_2, *QWEN_3, "rope_parameters", "layer_types"})), value=JSON)
+PUBLISHED = (LLAMA_3_2, QWEN_3, MISTRAL, SMOLLM3_3B, GEMMA_3_270M)
+FIELDS = sorted({"rope_parameters", "layer_types", "no_rope_layers"}.union(*PUBLISHED))
+
+
+@given(key=st.sampled_from(FIELDS), value=JSON)
 @settings(max_examples=150, deadline=None)
 def test_any_value_in_any_field_is_read_or_refused(key: str, value: Any) -> None:
-    for base in (LLAMA_3_2, QWEN_3, MISTRAL):
+    for base in PUBLISHED:
         assert "\n" not in refusal(partial(config_from_hf, {**base, key: value}))
 
 
@@ -245,11 +251,12 @@ def test_smollm2(smollm2: Path) -> None:
     assert config.rms_norm_eps == pytest.approx(1e-5)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3"])
 def test_gguf_says_what_config_json_says(family: str, tmp_path: Path) -> None:
-    path = make_tiny_gguf(family, tmp_path / "m.gguf", attention_bias=family != "mistral")
+    change = {"no_rope_layer_interval": 4, "num_hidden_layers": 5} if family == "smollm3" else {}
+    path = make_tiny_gguf(family, tmp_path / "m.gguf", attention_bias=family != "mistral", **change)
     ours, hf = read_config(path), read_config(path.with_suffix(""))
-    assert ours.family == ("llama" if family == "mistral" else family)
+    assert ours.family == ("llama" if family == "mistral" else hf.family)
     for name in set(ours.__slots__) - {"family", "rms_norm_eps"}:
         assert getattr(ours, name) == getattr(hf, name), name
     assert ours.rms_norm_eps == pytest.approx(hf.rms_norm_eps)
@@ -302,9 +309,9 @@ def test_any_value_in_any_gguf_key_is_read_or_refused(tiny_gguf_file: GGUFFile, 
         tiny_gguf_file.metadata = kept
 
 
-@pytest.fixture(scope="module")
-def tiny_gguf_file(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
-    return GGUFFile(make_tiny_gguf("llama", tmp_path_factory.mktemp("gguf") / "m.gguf"))
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def tiny_gguf_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+    return GGUFFile(make_tiny_gguf(request.param, tmp_path_factory.mktemp("gguf") / "m.gguf"))
 
 
 def test_gguf_lists_that_say_the_same_for_every_layer(tmp_path: Path) -> None:
