@@ -19,6 +19,10 @@ from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models.base import Batch, BatchSequence, Model
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.models.load import load_model
+from tokenline.models.torch.attention import PLAIN, Attention
+from tokenline.models.torch.decoder import TorchDecoder
+from tokenline.models.torch.linear import Linear
+from tokenline.models.weights import open_checkpoint
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -178,6 +182,43 @@ def test_id_outside_the_vocabulary_is_an_error(free_case: Model) -> None:
     for bad in (-1, 600):
         with pytest.raises(ValueError, match="outside the vocabulary of 600"):
             Driver(free_case).logits([1, bad, 2])
+
+
+def test_attention_and_matrices_of_another_backend(tmp_path: Path) -> None:
+    """They are given to the decoder, which computes with them and knows nothing of what they do."""
+    folder, ids = make_tiny("gemma3", tmp_path / "m"), random_ids(60)
+    layers: list[int] = []
+
+    def attend_otherwise(q, k, v, pool, layer, plan, scale):  # type: ignore[no-untyped-def]
+        layers.append(layer)
+        return PLAIN.attend(q * scale * 2, k / 2, v, pool, layer, plan, 1.0)
+
+    class Doubled(Linear):
+        def fill(self, start: int, values: torch.Tensor) -> None:
+            super().fill(start, values * 2)
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return super().__call__(x) / 2
+
+        def rows(self, ids: torch.Tensor) -> torch.Tensor:
+            return super().rows(ids) / 2
+
+        def exact(self, x: torch.Tensor) -> torch.Tensor:
+            return super().exact(x) / 2
+
+    def doubled(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Linear:
+        return Doubled(torch.empty(rows, columns, dtype=dtype, device=device))
+
+    model = TorchDecoder(
+        open_checkpoint(folder),
+        device=torch.device("cpu"),
+        weight_dtype=torch.float32,
+        compute_dtype=torch.float32,
+        attention=Attention(PLAIN.plan, attend_otherwise),
+        new_linear=doubled,
+    )
+    assert_same(Driver(model).logits(ids), reference_logits(folder, ids))
+    assert layers == [0, 1, 2]
 
 
 # SmolLM2 itself ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ weights. Where each new token goes and what each may see is worked out once a ba
 layers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,6 +166,21 @@ def attend(
         else:
             out[work.rows] = answer
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An attention backend over a `TorchKVPool`; `plan` and `attend` take what the functions of these names here take.
+
+    What a plan is, is the backend's own business: it is made once a batch and window, and given to `attend` in each
+    layer with that window.
+    """
+
+    plan: Callable[..., Any]
+    attend: Callable[..., torch.Tensor]
+
+
+PLAIN = Attention(plan_attention, attend)
 
 
 def _table_at(sequence: BatchSequence, positions: np.ndarray, block_size: int) -> np.ndarray:

@@ -5,6 +5,7 @@ logits are float32 in every mode; matrices are float32, bfloat16, or int8 with o
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +14,8 @@ from tokenline.models.base import Batch, KVPool
 from tokenline.models.config import Activation, ModelConfig, Rope
 from tokenline.models.errors import ModelError
 from tokenline.models.memory import require_memory
-from tokenline.models.torch.attention import AttentionPlan, TorchKVPool, attend, plan_attention
-from tokenline.models.torch.linear import Linear, load_linear
+from tokenline.models.torch.attention import PLAIN, Attention, TorchKVPool
+from tokenline.models.torch.linear import Linear, NewLinear, load_linear
 from tokenline.models.torch.logits import TorchLogits
 from tokenline.models.torch.memory import free_memory
 from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
@@ -52,10 +53,20 @@ class _Layer:
 
 
 class TorchDecoder:
-    """A `Model` (see `base`). `weight_dtype` is what matrices are kept in, `compute_dtype` what they multiply."""
+    """A `Model` (see `base`). `weight_dtype` is what matrices are kept in, `compute_dtype` what they multiply.
+
+    `attention` and `new_linear` take the place of the plain ones where a device has faster ones.
+    """
 
     def __init__(
-        self, weights: Checkpoint, *, device: torch.device, weight_dtype: torch.dtype, compute_dtype: torch.dtype
+        self,
+        weights: Checkpoint,
+        *,
+        device: torch.device,
+        weight_dtype: torch.dtype,
+        compute_dtype: torch.dtype,
+        attention: Attention = PLAIN,
+        new_linear: NewLinear = Linear.empty,
     ):
         self.config: ModelConfig = weights.config
         self.device = str(device)
@@ -67,12 +78,14 @@ class TorchDecoder:
             rope: torch.from_numpy(rope.frequencies(self.config.head_dim)).to(device) for rope in self.config.ropes
         }
         self._activation = _ACTIVATIONS[self.config.activation]
-        self._embedding = load_linear(weights, [EMBEDDING.removesuffix(".weight")], weight_dtype, device)
+        self._attention_backend = attention
+        self._new_linear = new_linear
+        self._embedding = self._load_linear(weights, [EMBEDDING.removesuffix(".weight")])
         self._layers = [self._load_layer(weights, layer) for layer in range(self.config.num_layers)]
         self._final_norm = self._load_vector(weights, FINAL_NORM)
         self._head = self._embedding
         if not self.config.tied_head:
-            self._head = load_linear(weights, [HEAD.removesuffix(".weight")], weight_dtype, device)
+            self._head = self._load_linear(weights, [HEAD.removesuffix(".weight")])
         self.weight_bytes: int = self._count_bytes()
         self.precision: str = str(weight_dtype).removeprefix("torch.")
 
@@ -80,7 +93,7 @@ class TorchDecoder:
         config, name = self.config, f"layers.{layer}."
 
         def linear(*parts: str, bias: bool) -> Linear:
-            return load_linear(weights, [name + part for part in parts], self.weight_dtype, self._device, bias=bias)
+            return self._load_linear(weights, [name + part for part in parts], bias=bias)
 
         def norm(role: str, there: bool) -> torch.Tensor | None:
             return self._load_vector(weights, f"{name}{role}.weight") if there else None
@@ -97,6 +110,9 @@ class TorchDecoder:
             down=linear("down", bias=config.mlp_bias),
             mlp_post_norm=norm("mlp_post_norm", config.post_norms),
         )
+
+    def _load_linear(self, weights: Checkpoint, names: list[str], bias: bool = False) -> Linear:
+        return load_linear(weights, names, self.weight_dtype, self._device, bias=bias, new_linear=self._new_linear)
 
     def _load_vector(self, weights: Checkpoint, name: str) -> torch.Tensor:
         return torch.from_numpy(weights.read(name)).to(self._device)
@@ -143,7 +159,7 @@ class TorchDecoder:
         if int(batch.ids.min()) < 0 or int(batch.ids.max()) >= config.vocab_size:
             raise ValueError(f"a token id is outside the vocabulary of {config.vocab_size}")
         plans = {
-            window: plan_attention(
+            window: self._attention_backend.plan(
                 batch, kv_heads=config.num_kv_heads, block_size=kv.block_size, window=window, device=self._device
             )
             for window in {layer.window for layer in config.layers}
@@ -174,7 +190,7 @@ class TorchDecoder:
         x: torch.Tensor,
         rotation: _Rotation | None,
         kv: TorchKVPool,
-        plan: AttentionPlan,
+        plan: Any,
     ) -> torch.Tensor:
         config, tokens = self.config, len(x)
         qkv = layer.qkv(x).view(tokens, -1, config.head_dim)
@@ -184,7 +200,8 @@ class TorchDecoder:
         if rotation is not None:
             q, k = _rotate(q, *rotation), _rotate(k, *rotation)
         q, k = q.to(self.compute_dtype), k.to(self.compute_dtype)
-        return layer.out(attend(q, k, v, kv, number, plan, config.attention_scale).view(tokens, -1))
+        attended = self._attention_backend.attend(q, k, v, kv, number, plan, config.attention_scale)
+        return layer.out(attended.view(tokens, -1))
 
     def _add(self, hidden: torch.Tensor, x: torch.Tensor, post_norm: torch.Tensor | None) -> torch.Tensor:
         """The residual stream and what attention or MLP adds to it."""
