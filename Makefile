@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: serve test test-slow check bench lock clean setup setup-dev
+.PHONY: serve test test-slow check check-lock check-lean bench lock clean setup setup-dev
 
 serve: setup
 	$(BIN)/tokenline serve $(ARGS)
@@ -21,6 +21,13 @@ check: setup-dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
+# The lock as the package index can give it, and the default install at work: both need the network, so CI runs them.
+check-lock: | $(BIN)/pip
+	$(BIN)/python scripts/check_lock.py
+
+check-lean:
+	$(PYTHON) scripts/check_lean.py
+
 bench: setup-dev
 	$(BIN)/python -m bench.peers $(ARGS)
 	$(BIN)/python -m bench.serving
@@ -29,7 +36,7 @@ setup: $(VENV)/.runtime
 setup-dev: $(VENV)/.dev
 
 $(BIN)/pip:
-	@echo "setting up $(VENV): some minutes the first time"
+	@echo "setting up $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 
 # pip resolves inside the versions of requirements.lock; the stamps make a second start immediate.

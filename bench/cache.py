@@ -18,6 +18,7 @@ from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.prefix_cache import PrefixCache
 from tokenline.engine.request import Namespace
+from tokenline.engine.settings import EngineSettings
 
 BLOCK_SIZE = 32
 HELD_TOKENS = 1_000_000
@@ -59,7 +60,7 @@ def main() -> None:
 
     tracemalloc.start()
     pool = BlockPool(2 * HELD_TOKENS // BLOCK_SIZE, BLOCK_SIZE)
-    log = EvictionLog(BLOCK_SIZE, time.monotonic)
+    log = EvictionLog(BLOCK_SIZE, time.monotonic, EngineSettings().evictions_remembered)
     keys = LineKeys(BLOCK_SIZE)
     cache = PrefixCache(pool, lambda tail: log.record(keys.of(tail.namespace, tail.ids), tail.start))
     before = tracemalloc.get_traced_memory()[0]

@@ -15,8 +15,8 @@ from bench.text import WORDS
 from tokenline.engine.engine import Engine
 from tokenline.engine.settings import EngineSettings
 from tokenline.models.base import Batch, KVPool
+from tokenline.models.cpu.logits import NumpyLogits
 from tokenline.models.load import read_config
-from tokenline.models.logits import NumpyLogits
 from tokenline.models.memory import available_memory
 from tokenline.render.renderer import Renderer
 from tokenline.server.app import create_app

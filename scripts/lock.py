@@ -1,35 +1,21 @@
 """Write `requirements.lock`: the exact version of every package that any extra of tokenline needs.
 
-Run from `make lock`. pip resolves (nothing is installed); local version parts such as torch's `+cpu` are
-dropped, so that the same lock serves machines whose index offers another build of the same release.
+Run from `make lock`. pip resolves as it would on a machine where nothing was set up (`plain_pip`), and installs nothing. A
+constraint binds only where a package is needed, so the pins of what PyTorch needs on Linux do no harm elsewhere.
 """
 
-import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
-EXTRAS = "dev,route,train"
+from plain_pip import plain_pip
+
+EXTRAS = "torch,dev"
 HEADER = "# Written by `make lock`; used as pip constraints by every install. Do not edit by hand.\n"
 
 
 def main() -> None:
     root = Path(__file__).resolve().parent.parent
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        command = [
-            "install",
-            "--quiet",
-            "--dry-run",
-            "--ignore-installed",
-            "--report",
-            str(report),
-            f"{root}[{EXTRAS}]",
-        ]
-        subprocess.run([sys.executable, "-m", "pip", *command], check=True)
-        installs = json.loads(report.read_text())["install"]
-    pins = {item["metadata"]["name"].lower(): item["metadata"]["version"].split("+")[0] for item in installs}
+    with plain_pip() as pip:
+        pins = pip.resolve(f"{root}[{EXTRAS}]")
     pins.pop("tokenline")
     lines = [f"{name}=={version}\n" for name, version in sorted(pins.items())]
     (root / "requirements.lock").write_text(HEADER + "".join(lines))

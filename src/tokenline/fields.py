@@ -4,7 +4,9 @@ Rooms raise a `FieldError` in their own terms. Whoever speaks to the client puts
 differs translates the paths first (`FieldError.text`), so the message names the field that the client wrote.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 Path = tuple[str | int, ...]  # from the root of the request: ("messages", 0, "content")
 
@@ -23,6 +25,18 @@ def dotted(path: Path) -> str:
 def json_pointer(path: Path) -> str:
     """The same place as an RFC 6901 JSON pointer: /messages/0/content/1/type"""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """A JSON value as a short piece of an error message, of about `limit` characters at most."""
+    if isinstance(value, list | tuple):
+        return f"an array of {len(value)}"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return "a number that is not finite"
+    text = json.dumps(value[:limit] if isinstance(value, str) else value, ensure_ascii=False, default=repr)
+    return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
 class FieldError(Exception):
@@ -56,3 +70,27 @@ class FieldError(Exception):
 
 def _restore(kind: type[FieldError], path: Path, parts: tuple[str | Path, ...], code: str) -> FieldError:
     return kind(path, *parts, code=code)
+
+
+class Places:
+    """How a protocol's own JSON spells the paths of a request: what stands elsewhere than its path says, and where.
+
+    Immutable. Called with a path, it gives the path in the client's JSON; what it does not know is where it says.
+    """
+
+    def __init__(self, moved: Mapping[Path, Path] | None = None):
+        """`moved`: paths (of a value or of all below it) to the client's; the longest that fits counts."""
+        self._moved = dict(moved or {})
+
+    def __call__(self, path: Path) -> Path:
+        for length in range(len(path), 0, -1):
+            if (place := self._moved.get(path[:length])) is not None:
+                return place + path[length:]
+        return path
+
+    def text(self, fault: FieldError) -> str:
+        """What is wrong, with the fields' names as the client wrote them."""
+        return fault.text(lambda path: dotted(self(path)))
+
+
+IDENTITY = Places()

@@ -41,7 +41,7 @@ def server(smollm2: Path) -> Iterator[RunningServer]:
         lines: list[str] = []
         for line in process.stdout:
             lines.append(line)
-            if line.startswith("Ctrl-C"):
+            if line.startswith("Press Ctrl-C"):
                 break
         banner = "".join(lines)
         url = next(line.split()[1] for line in lines if line.strip().startswith("address"))

@@ -29,7 +29,7 @@ def serving(folder: Path) -> Iterator[tuple[str, str]]:
         banner = ""
         for line in process.stdout:
             banner += line
-            if line.startswith("Ctrl-C"):
+            if line.startswith("Press Ctrl-C"):
                 break
         url = next(line.split()[1] for line in banner.splitlines() if line.strip().startswith("address"))
         yield url, banner
@@ -51,7 +51,7 @@ def ask(url: str) -> tuple[str, int, int]:
 def test_the_second_server_finds_what_the_first_has_computed(smollm2: Path, tmp_path: Path) -> None:
     folder = tmp_path / "kv"
     with serving(folder) as (url, banner):
-        assert f"0 of 10,240 MiB in {folder}" in banner
+        assert f"0 bytes of 10.0 GiB in {folder}" in banner
         text, prompt, cached = ask(url)
         assert cached == 0
         _, _, cached_again = ask(url)
@@ -59,7 +59,7 @@ def test_the_second_server_finds_what_the_first_has_computed(smollm2: Path, tmp_
     assert os.stat(folder).st_mode & 0o077 == 0, "for nobody else to read"
     assert json.loads((folder / "weights.json").read_text())
     with serving(folder) as (url, banner):
-        assert f"0 of 10,240 MiB in {folder}" not in banner
+        assert f"0 bytes of 10.0 GiB in {folder}" not in banner
         text_again, _, cached = ask(url)
         assert cached == (prompt - 1) // 32 * 32, "all whole blocks"
         assert text_again == text
@@ -68,5 +68,5 @@ def test_the_second_server_finds_what_the_first_has_computed(smollm2: Path, tmp_
 def test_cache_dirs_that_cannot_be_used_are_one_line(smollm2: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert_one_line(run("serve", "--cache-dir", tmp_path / "file"), "--cache-dir", "not a directory")
-    assert_one_line(run("serve", "--cache-dir-size", "1GiB"), "--cache-dir-size: there is no --cache-dir")
+    assert_one_line(run("serve", "--cache-dir-size", "1GiB"), "--cache-dir-size: needs --cache-dir")
     assert_one_line(run("serve", "--cache-dir", tmp_path, "--cache-dir-size", "much"), "much")

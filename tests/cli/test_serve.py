@@ -2,7 +2,7 @@
 
 import json
 import os
-import shlex
+import re
 import signal
 import socket
 import subprocess
@@ -11,69 +11,21 @@ from pathlib import Path
 
 import httpx
 import pytest
-import typer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.cli.command import TOKENLINE, OnTerminal, assert_one_line, run
 from tests.cli.conftest import RunningServer
 from tests.limits import HANG_S
-from tokenline.cli.serve import client_snippet, curl_line, name_of, parse_size
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1", 1),
-        ("1073741824", 1 << 30),
-        ("512M", 512 << 20),
-        ("4GiB", 4 << 30),
-        ("4gib", 4 << 30),
-        ("4G", 4 << 30),
-        ("4GB", 4_000_000_000),
-        ("1.5k", 1536),
-        (" 2 TiB ", 2 << 40),
-        ("100B", 100),
-    ],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "G", "0", "-1", "1.5.2G", "4Q", "4 G iB", "nan", "inf", "1e9", "٤G", "9" * 400])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(typer.BadParameter):
-        parse_size(text)
-
-
-def test_names() -> None:
-    assert name_of(None, Path("/cache/SmolLM2-135M-Instruct.Q4_1.gguf")) == "SmolLM2-135M-Instruct"
-    assert name_of("/x/tiny.Q8_0.gguf", Path("/x/tiny.Q8_0.gguf")) == "tiny.Q8_0"
-    assert name_of("/x/my-model/", Path("/x/my-model")) == "my-model"
-    assert name_of("org/model", Path("/hub/snapshots/0123")) == "org/model"
-    assert name_of(".", Path(".")) == Path.cwd().name
-
-
-@given(model=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1))
-def test_the_printed_commands_can_be_pasted_whatever_the_model_is_called(model: str) -> None:
-    words = shlex.split(curl_line("http://127.0.0.1:8000", model, needs_key=False).replace("\\\n", ""))
-    assert words[:2] == ["curl", "http://127.0.0.1:8000/v1/chat/completions"]
-    assert json.loads(words[words.index("-d") + 1])["model"] == model
-    snippet = client_snippet("http://127.0.0.1:8000", model, needs_key=False)
-    compile(snippet, "snippet", "exec")
-    assert json.dumps(model) in snippet
-
-
-# --- a real server ---------------------------------------------------------------------------------------------------
 
 
 def test_the_banner_says_what_runs(server: RunningServer) -> None:
     facts = dict(line.strip().split(None, 1) for line in server.banner.splitlines() if line.startswith("  "))
     assert facts["model"].startswith("SmolLM2-135M-Instruct  (llama, 30 layers, ")
     assert facts["device"].startswith(("cpu, ", "cuda, ", "mps, "))
-    tokens = int(facts["KV"].removeprefix("cache").split()[0].replace(",", ""))
+    found = re.fullmatch(r"cache  ([\d.]+) MiB \(([\d,]+) tokens\), up to 1,024 per conversation", facts["KV"])
+    assert found is not None, facts["KV"]
+    tokens = int(found[2].replace(",", ""))
     assert tokens * 90 * 64 * 2 <= 128 << 20 < (tokens + 64) * 90 * 64 * 2 * 4, "bounded by --kv-cache-memory"
-    assert "at most 1,024 a conversation" in facts["KV"]
+    assert 120 < float(found[1]) <= 128
     assert httpx.get(f"{facts['address']}/health", timeout=HANG_S).status_code == 200
 
 
@@ -112,23 +64,16 @@ def test_an_address_that_is_not_of_this_machine_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--max-model-len", "1000000"], "--max-model-len 1000000"),
-        (["--kv-cache-memory", "100"], "not enough"),
+        (["--max-model-len", "1000000"], "--max-model-len must be from 2 to"),
+        (["--kv-cache-memory", "100"], "--kv-cache-memory is too small"),
     ],
 )
 def test_limits_that_cannot_be_met_are_one_line(options: list[str], part: str) -> None:
     assert_one_line(run("serve", "--port", "0", *options), part)
 
 
-def test_templates_and_keys_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
+def test_a_template_that_cannot_be_compiled_is_one_line(tmp_path: Path) -> None:
     template = tmp_path / "template.jinja"
-    assert_one_line(run("serve", "--chat-template", template), "--chat-template", "No such file")
-    template.write_bytes(b"\xff")
-    assert_one_line(run("serve", "--chat-template", template), "not UTF-8")
-    assert_one_line(run("serve", "--api-key", ""), "--api-key")
-    assert_one_line(run("serve", "--tool-call-parser", "x"), "--tool-call-parser: 'x' is not known", "hermes")
-    assert_one_line(run("serve", "--reasoning-parser", "x"), "--reasoning-parser: 'x' is not known", "deepseek_r1")
-    assert_one_line(run("serve", "--served-model-name", " "), "--served-model-name")
     template.write_text("{% for %}")
     assert_one_line(run("serve", "--port", "0", "--chat-template", template), "template")
 
@@ -143,7 +88,7 @@ def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
 def test_on_a_terminal_it_shows_bars_and_ctrl_c_ends_it(smollm2: Path) -> None:
     options = ["serve", "--port", "0", "--kv-cache-memory", "64M", "--max-model-len", "256", "--max-num-seqs", "600"]
     with OnTerminal([*options, "--served-model-name", "a", "--served-model-name", "b"]) as terminal:
-        shown = terminal.read_until("Ctrl-C stops it.")
+        shown = terminal.read_until("Press Ctrl-C to stop.")
         assert "MB" in shown.split("tokenline is ready")[0], "a bar with the bytes loaded"
         url = next(line.split()[1] for line in shown.splitlines() if line.strip().startswith("address"))
         names = [model["id"] for model in httpx.get(f"{url}/v1/models", timeout=HANG_S).json()["data"]]
@@ -172,7 +117,7 @@ def test_told_to_stop_while_its_parent_lives_it_ends_well(smollm2: Path) -> None
 
 def test_interrupted_while_loading_it_ends_without_a_traceback(smollm2: Path) -> None:
     with OnTerminal(["serve", "--port", "0"]) as terminal:
-        terminal.read_until("starting PyTorch")
+        terminal.read_until("starting up")
         os.kill(terminal.pid, signal.SIGINT)
         assert terminal.wait() == -signal.SIGINT  # 130 for a shell
         assert "Traceback" not in terminal.seen

@@ -143,7 +143,7 @@ async def test_a_full_queue_is_a_rate_limit_error(tiny: Tiny):  # noqa: F811
         with pytest.raises(openai.RateLimitError):
             await client.chat.completions.create(model="tiny", messages=user("y"), max_tokens=1)
         await stream.close()
-        await eventually(lambda: served.engine.stats().running == 0)
+        await eventually(lambda: served.engine.snapshot().running == 0)
         # With retries, as clients have them by default, a request waits for its turn.
         await client.with_options(max_retries=5).chat.completions.create(model="tiny", messages=user("y"), max_tokens=1)
 
@@ -182,7 +182,7 @@ async def test_twenty_at_once_each_get_their_own_answer(client: openai.AsyncOpen
     alone = [await ask(number, False) for number in range(20)]
     together = await asyncio.gather(*(ask(number, number % 2 == 0) for number in range(20)))
     assert together == alone
-    stats = served.engine.stats()
+    stats = served.engine.snapshot()
     assert (stats.running, stats.waiting, stats.totals.failed) == (0, 0, 0)
 
 
@@ -206,7 +206,7 @@ async def test_fifty_at_once_on_one_new_prefix_prefill_it_once(client: openai.As
     ]
     own = sum(len(line) - shared for line in lines)
     assert sum(computed) <= shared + own
-    assert sum(computed) == served.engine.stats().totals.computed_tokens
+    assert sum(computed) == served.engine.snapshot().totals.computed_tokens
 
 
 async def test_a_client_that_gives_up_frees_its_request(tiny: Tiny):  # noqa: F811
@@ -220,10 +220,10 @@ async def test_a_client_that_gives_up_frees_its_request(tiny: Tiny):  # noqa: F8
         async for _ in stream:
             break
         await stream.close()
-        await eventually(lambda: served.engine.stats().totals.aborted == 1)
+        await eventually(lambda: served.engine.snapshot().totals.aborted == 1)
         with pytest.raises(openai.APITimeoutError):
             await client.with_options(timeout=openai.Timeout(HANG_S, read=2.0)).chat.completions.create(
                 model="tiny", messages=user("long"), max_tokens=4000, extra_body=NO_END
             )
-        await eventually(lambda: served.engine.stats().totals.aborted == 2)
-        assert served.engine.stats().running == 0
+        await eventually(lambda: served.engine.snapshot().totals.aborted == 2)
+        assert served.engine.snapshot().running == 0

@@ -28,7 +28,7 @@ def main(folder: str, seed: str, requests: str, max_bytes: str, max_file_bytes: 
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(max_file_bytes), int(max_file_bytes)))
     for number in range(int(requests)):
         prompt = [draw.randrange(6)] * draw.randrange(1, 70) + [draw.randrange(90) for _ in range(draw.randrange(1, 9))]
-        request = make_request(f"r{number}", prompt, 3, retention=draw.choice([None, "24h", "in_memory"]))
+        request = make_request(f"r{number}", prompt, 3, retention_s=draw.choice([None, 86400, 0]))
         core.add(request)
         answers = Answers().run(core)
         assert answers.ids[f"r{number}", 0] == expected_answer(prompt, 3), f"wrong answer to {prompt}"

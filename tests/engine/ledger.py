@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenline.models.base import Batch, KVPool
 from tokenline.models.config import LayerAttention, ModelConfig, Rope
-from tokenline.models.logits import NumpyLogits
+from tokenline.models.cpu.logits import NumpyLogits
 
 VOCAB = 97
 

@@ -13,9 +13,9 @@ import pytest
 
 from tokenline.engine import block_store
 from tokenline.engine.block_store import BlockStore, use_ns
+from tokenline.engine.errors import SettingError
 from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.request import Namespace
-from tokenline.models.errors import ModelError
 
 SIZE, KV_BYTES = 4, 4000
 MODEL = b"m" * 32
@@ -321,12 +321,12 @@ def test_a_full_disk_is_left_in_peace_for_a_while(small_disk):
 
 @pytest.mark.parametrize("max_bytes", [0, 1, KV_BYTES])
 def test_a_bound_below_one_block_is_refused(tmp_path, max_bytes):
-    with pytest.raises(ModelError, match=rf"--cache-dir-size of {max_bytes:,} bytes"):
+    with pytest.raises(SettingError, match=rf"cache_dir_size of {max_bytes:,} bytes"):
         open_store(tmp_path, max_bytes=max_bytes)
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/self/kv"])
 def test_a_place_that_is_no_directory_is_refused_by_name(tmp_path, place):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match="--cache-dir .*" + place):
+    with pytest.raises(SettingError, match="cache_dir .*" + place):
         open_store(tmp_path / place)

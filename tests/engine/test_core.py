@@ -28,14 +28,14 @@ def make_core(num_blocks=64, block_size=4, max_num_seqs=8, max_batch_tokens=16, 
     return EngineCore(model, num_blocks, block_size, max_num_seqs, max_batch_tokens, limit, disk)
 
 
-def make_request(request_id: str, prompt, max_tokens=4, n=1, namespace=None, retention=None, **params) -> Request:
+def make_request(request_id: str, prompt, max_tokens=4, n=1, namespace=None, retention_s=None, **params) -> Request:
     return Request(
         request_id,
         np.asarray(prompt, np.int32),
         SamplingParams(max_tokens=max_tokens, temperature=0, **params),
         namespace or Namespace(),
         n,
-        retention=retention,
+        retention_s=retention_s,
     )
 
 
@@ -47,16 +47,16 @@ class Answers:
         self.finish: dict[tuple[str, int], FinishReason] = {}
         self.use: dict[str, CacheUse] = {}
 
-    def take(self, outcomes: list[tuple[Request, Step]]) -> None:
-        for request, step in outcomes:
-            key = (request.request_id, step.choice)
+    def take(self, steps: list[Step]) -> None:
+        for step in steps:
+            key = (step.request_id, step.choice)
             assert key not in self.finish, "a step after the end"
             self.ids[key] += step.ids
             if step.finish_reason:
                 self.finish[key] = step.finish_reason
             if step.cache_use:
-                assert request.request_id not in self.use, "the prompt was counted twice"
-                self.use[request.request_id] = step.cache_use
+                assert step.request_id not in self.use, "the prompt was counted twice"
+                self.use[step.request_id] = step.cache_use
 
     def run(self, core: EngineCore) -> "Answers":
         while not core.is_idle:
@@ -91,13 +91,13 @@ class EngineMachine(RuleBasedStateMachine):
         max_tokens=st.integers(1, 12),
         n=st.sampled_from([1, 1, 1, 3]),
         salt=st.sampled_from([None, None, "other"]),
-        retention=st.sampled_from([None, None, "24h", "in_memory"]),
+        retention_s=st.sampled_from([None, None, 86400, 0]),
     )
-    def add(self, prefix, prefix_length, tail, max_tokens, n, salt, retention):
+    def add(self, prefix, prefix_length, tail, max_tokens, n, salt, retention_s):
         limit = self.core.context_limit
         prompt = ([prefix] * prefix_length + tail)[: limit - 1]
         name, max_tokens = f"r{len(self.requests)}", min(max_tokens, limit - len(prompt))
-        request = make_request(name, prompt, max_tokens, n, Namespace(salt=salt), retention)
+        request = make_request(name, prompt, max_tokens, n, Namespace(salt=salt), retention_s)
         self.requests[request.request_id] = request
         self.core.add(request)
 
@@ -322,7 +322,7 @@ def test_a_failed_step_ends_its_own_requests_only():
     except StepFailed as failure:
         failed = failure
     assert failed is not None
-    answers.take(failed.outcomes)
+    answers.take(failed.steps)
     assert answers.finish["bad", 0] == FinishReason.ERROR
     core.check_integrity()
     # "good" shared the batch and ends too; "later" may have, if the budget reached it; whatever is left is served.
@@ -496,8 +496,9 @@ class Broken:
 def test_a_constraint_that_fails_ends_its_own_request_only(in_mask):
     core = make_core()
     params = SamplingParams(max_tokens=4, temperature=0)
-    bad = Request("bad", np.asarray([1, 2], np.int32), params, n=2, make_constraint=lambda: Broken(in_mask))
-    answers = run(core, bad, make_request("good", [5, 6], max_tokens=4))
+    bad = Request("bad", np.asarray([1, 2], np.int32), params, n=2)
+    core.add(bad, [Broken(in_mask), Broken(in_mask)])
+    answers = run(core, make_request("good", [5, 6], max_tokens=4))
     assert answers.finish["bad", 0] == answers.finish["bad", 1] == FinishReason.ERROR
     assert answers.ids["good", 0] == expected_answer([5, 6], 4)
     assert core.pool.num_running == 0

@@ -137,7 +137,7 @@ def test_the_pool_gives_the_beginning_and_the_disk_the_rest(tmp_path, cores):
     ask(core, PROMPT)
     core.close()
     core = cores(tmp_path)
-    ask(core, [*PROMPT[:6], 80], retention="in_memory")  # now 6 tokens, one and a half blocks, are in the pool
+    ask(core, [*PROMPT[:6], 80], retention_s=0)  # now 6 tokens, one and a half blocks, are in the pool
     assert cached(ask(core, PROMPT)) == (28, 22)
 
 
@@ -199,21 +199,21 @@ def test_other_models_and_layouts_never_share(tmp_path, cores, change, monkeypat
 
 def test_in_memory_is_never_written(tmp_path, cores):
     core = cores(tmp_path)
-    ask(core, PROMPT, retention="in_memory")
-    ask(core, OTHER, retention="in_memory")
-    ask(core, [*PROMPT[:9], *PROMPT], retention="in_memory")
+    ask(core, PROMPT, retention_s=0)
+    ask(core, OTHER, retention_s=0)
+    ask(core, [*PROMPT[:9], *PROMPT], retention_s=0)
     core.close()
     assert blocks_in(tmp_path) == []
 
 
 def test_in_memory_keeps_its_own_ids_from_the_disk_and_no_others(tmp_path, cores):
     core = cores(tmp_path)
-    ask(core, [*PROMPT[:12], 80, 81, 82, 83, 84], retention="in_memory")
+    ask(core, [*PROMPT[:12], 80, 81, 82, 83, 84], retention_s=0)
     ask(core, [*PROMPT[:12], 70, 71, 72, 73, 74])
-    ask(core, [*PROMPT[:12], 60, 61, 62, 63, 64], retention="in_memory")
+    ask(core, [*PROMPT[:12], 60, 61, 62, 63, 64], retention_s=0)
     core.close()
     core = cores(tmp_path)
-    assert cached(ask(core, [*PROMPT[:12], 80, 81, 82, 83, 84], retention="in_memory")) == (12, 12)
+    assert cached(ask(core, [*PROMPT[:12], 80, 81, 82, 83, 84], retention_s=0)) == (12, 12)
     assert cached(ask(core, [*PROMPT[:12], 70, 71, 72, 73, 74])) == (16, 4)
     assert cached(ask(core, [*PROMPT[:12], 60, 61, 62, 63, 64])) == (12, 0)
 
@@ -223,7 +223,7 @@ def test_24h_is_written_when_the_request_ends(tmp_path, cores):
     ask(core, OTHER[:40])
     settle(core)
     assert blocks_in(tmp_path) == []
-    ask(core, PROMPT, max_tokens=4, retention="24h")
+    ask(core, PROMPT, max_tokens=4, retention_s=86400)
     settle(core)
     assert len(blocks_in(tmp_path)) == 8, "the answer's first two ids fill the eighth block"
     assert cached(ask(cores(tmp_path), PROMPT)) == (28, 28), "another process has it before this one ends"
@@ -231,14 +231,14 @@ def test_24h_is_written_when_the_request_ends(tmp_path, cores):
 
 def test_reset_forgets_the_disk_too(tmp_path, cores):
     core = cores(tmp_path)
-    ask(core, PROMPT, retention="24h")
+    ask(core, PROMPT, retention_s=86400)
     settle(core)
     core.reset_prefix_cache()
     assert cached(ask(core, PROMPT)) == (0, 0)
     core.reset_prefix_cache()
     settle(core)
     assert blocks_in(tmp_path) == []
-    ask(core, PROMPT, retention="24h")
+    ask(core, PROMPT, retention_s=86400)
     settle(core)
     assert len(blocks_in(tmp_path)) == 8, "what comes later is kept again"
 
@@ -248,7 +248,7 @@ def test_reset_forgets_what_is_on_its_way_to_the_disk(tmp_path, cores, monkeypat
     go = threading.Event()
     write = tier(core).store.write
     monkeypatch.setattr(tier(core).store, "write", lambda *args: go.wait(HANG_S) and write(*args))
-    ask(core, PROMPT, retention="24h")
+    ask(core, PROMPT, retention_s=86400)
     core.reset_prefix_cache()
     go.set()
     settle(core)
@@ -280,7 +280,7 @@ def test_a_damaged_block_costs_what_hangs_on_it(tmp_path, cores, kind):
 def test_a_directory_that_vanishes_is_a_miss(tmp_path, cores):
     core = cores(tmp_path / "kv")
     wait_for_probe(core)
-    ask(core, PROMPT, retention="24h")
+    ask(core, PROMPT, retention_s=86400)
     settle(core)
     core.cache.clear()
     shutil.rmtree(tmp_path / "kv")
@@ -292,7 +292,7 @@ def test_files_that_vanish_one_by_one_are_misses(tmp_path, cores):
     draw = random.Random(3)
     core = cores(tmp_path)
     for _ in range(30):
-        ask(core, [draw.randrange(3)] * draw.randrange(1, 80) + [draw.randrange(90)], retention="24h")
+        ask(core, [draw.randrange(3)] * draw.randrange(1, 80) + [draw.randrange(90)], retention_s=86400)
         for file in blocks_in(tmp_path):
             if draw.random() < 0.2:
                 file.unlink(missing_ok=True)
@@ -314,7 +314,7 @@ def test_the_bound_is_kept_while_it_works(tmp_path, cores):
     core = cores(tmp_path, max_bytes=30_000)
     draw = random.Random(5)
     for _ in range(15):
-        ask(core, [draw.randrange(97) for _ in range(draw.randrange(40, 90))], max_tokens=1, retention="24h")
+        ask(core, [draw.randrange(97) for _ in range(draw.randrange(40, 90))], max_tokens=1, retention_s=86400)
         settle(core)
         assert sum(file.stat().st_size for file in blocks_in(tmp_path)) <= 30_000
     assert tier(core).stats().written > 100
@@ -326,7 +326,7 @@ def test_blocks_are_dropped_where_the_disk_does_not_keep_up(tmp_path, cores, mon
     write = tier(core).store.write
     monkeypatch.setattr(tier(core).store, "write", lambda *args: go.wait(HANG_S) and write(*args))
     monkeypatch.setattr(tier(core)._writer._queue, "maxsize", 5)
-    ask(core, list(range(90)), retention="24h")
+    ask(core, list(range(90)), retention_s=86400)
     stats = tier(core).stats()
     assert stats.dropped >= 22 - 6
     go.set()

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from tests.engine.ledger import LedgerModel, expected_answer
 from tests.limits import HANG_S
 from tokenline.engine import Engine, EngineSettings, FinishReason, Request, RequestRefused, SamplingParams
-from tokenline.models.errors import ModelError
+from tokenline.engine.errors import SettingError
 
 
 @asynccontextmanager
@@ -20,7 +20,7 @@ async def running(model: LedgerModel | None = None, **settings):
         model or LedgerModel(),
         EngineSettings(**{"kv_cache_memory": 8 * 4 * 256, "block_size": 4, "max_batch_tokens": 80, **settings}),
     )
-    engine.start()
+    await engine.start()
     try:
         yield engine
     finally:
@@ -35,18 +35,19 @@ def request(name: str, prompt, max_tokens=4, n=1, **params) -> Request:
 async def collect(engine: Engine, made: Request):
     ids: dict[int, list[int]] = {choice: [] for choice in range(made.n)}
     reasons, uses = {}, []
-    async for step in engine.generate(made):
-        ids[step.choice] += step.ids
-        if step.finish_reason:
-            reasons[step.choice] = step.finish_reason
-        if step.cache_use:
-            uses.append(step.cache_use)
+    async with aclosing(await engine.generate([made])) as steps:
+        async for step in steps:
+            ids[step.choice] += step.ids
+            if step.finish_reason:
+                reasons[step.choice] = step.finish_reason
+            if step.cache_use:
+                uses.append(step.cache_use)
     return ids, reasons, uses
 
 
 async def until_idle(engine: Engine) -> None:
     async with asyncio.timeout(HANG_S):
-        while engine.stats().running or engine.stats().waiting:
+        while (stats := engine.snapshot()).running or stats.waiting:
             await asyncio.sleep(0.005)
 
 
@@ -59,7 +60,7 @@ async def test_fifty_requests_at_once_on_one_prefix():
             assert reasons[0] == FinishReason.LENGTH
             assert len(uses) == 1
         assert sum(uses[0].computed for _, _, uses in answers) == 90 + 50
-        assert engine.stats().totals.cached_tokens == 49 * 90
+        assert engine.snapshot().totals.cached_tokens == 49 * 90
 
 
 async def test_choices_come_in_one_stream():
@@ -72,12 +73,12 @@ async def test_choices_come_in_one_stream():
 
 async def test_closing_the_stream_frees_the_request():
     async with running(LedgerModel(max_positions=100_000), kv_cache_memory=8 * 200_000) as engine:
-        stream = engine.generate(request("a", [1, 2, 3], max_tokens=90_000))
+        stream = await engine.generate([request("a", [1, 2, 3], max_tokens=90_000)])
         await anext(stream)
         await stream.aclose()
         await until_idle(engine)
-        assert engine.stats().totals.aborted == 1
-        assert engine.stats().blocks_running == 0
+        assert engine.snapshot().totals.aborted == 1
+        assert engine.snapshot().blocks_running == 0
         ids, _, uses = await collect(engine, request("b", [1, 2, 3]))
         assert ids[0] == expected_answer([1, 2, 3], 4)
         assert uses[0].cached == 2
@@ -90,24 +91,24 @@ async def test_a_cancelled_reader_frees_the_request_in_prefill():
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await until_idle(engine)
-        assert engine.stats().blocks_running == 0
+        assert engine.snapshot().blocks_running == 0
 
 
 async def test_one_choice_can_be_stopped_and_the_rest_goes_on():
     async with running() as engine:
         made = request("a", [1, 2, 3], max_tokens=20, n=2)
         ids = {0: [], 1: []}
-        async for step in engine.generate(made):
+        async for step in await engine.generate([made]):
             ids[step.choice] += step.ids
             if step.choice == 0:
-                engine.stop_choice("a", 0)
+                await engine.stop("a", 0)
         assert ids == {0: expected_answer([1, 2, 3], 1), 1: expected_answer([1, 2, 3], 20)}
 
 
 @pytest.mark.parametrize(("prompt", "max_tokens"), [(300, 8), (250, 10), (256, 1)])
 async def test_what_can_never_fit_is_refused_with_the_figures(prompt, max_tokens):
     async with running() as engine:
-        with pytest.raises(RequestRefused, match=rf"256 tokens.*{prompt} tokens.*{max_tokens}") as refused:
+        with pytest.raises(RequestRefused, match=rf"{prompt} tokens.*{max_tokens} more.*256 tokens") as refused:
             await collect(engine, request("a", [1] * prompt, max_tokens))
         assert refused.value.code == "context_length_exceeded"
         await collect(engine, request("b", [1] * 250, 6))
@@ -116,13 +117,13 @@ async def test_what_can_never_fit_is_refused_with_the_figures(prompt, max_tokens
 async def test_a_pool_smaller_than_the_context_is_named_as_the_reason():
     async with running(kv_cache_memory=8 * 4 * 10) as engine:
         assert engine.limits.max_model_len == 40
-        with pytest.raises(RequestRefused, match="kv-cache-memory"):
+        with pytest.raises(RequestRefused, match="KV cache has memory for"):
             await collect(engine, request("a", [1] * 50))
 
 
 async def test_a_full_queue_refuses_and_recovers():
     async with running(LedgerModel(max_positions=100_000), kv_cache_memory=8 * 200_000, max_waiting=2) as engine:
-        streams = [engine.generate(request(f"r{i}", [i], max_tokens=90_000)) for i in range(2)]
+        streams = [await engine.generate([request(f"r{i}", [i], max_tokens=90_000)]) for i in range(2)]
         for stream in streams:
             await anext(stream)
         with pytest.raises(RequestRefused) as refused:
@@ -141,7 +142,7 @@ async def test_a_failed_step_is_an_error_step_and_the_engine_lives():
         assert reasons[0] == FinishReason.ERROR
         ids, _, _ = await collect(engine, request("good", [1, 2]))
         assert ids[0] == expected_answer([1, 2], 4)
-        assert engine.healthy
+        assert (await engine.health()).ok
 
 
 async def test_an_engine_that_keeps_failing_says_so_and_refuses():
@@ -152,7 +153,7 @@ async def test_an_engine_that_keeps_failing_says_so_and_refuses():
             _, reasons, _ = await collect(engine, request(f"bad{i}", [77]))
             assert reasons[0] == FinishReason.ERROR
         async with asyncio.timeout(HANG_S):
-            while engine.healthy:
+            while (await engine.health()).ok:
                 await asyncio.sleep(0.01)
         with pytest.raises(RequestRefused) as refused:
             await collect(engine, request("late", [1]))
@@ -230,20 +231,20 @@ async def test_a_cache_dir_outlives_the_engine(tmp_path):
         ids, _, uses = await collect(engine, request("b", list(range(30))))
         assert ids[0] == expected_answer(list(range(30)), 4)
         assert (uses[0].cached, uses[0].restored) == (28, 28)
-        stats = engine.stats().disk
+        stats = engine.snapshot().disk
         assert stats is not None
         assert stats.restored == 7
         assert stats.files == 8
         await engine.reset_prefix_cache()
         assert (await collect(engine, request("c", list(range(30)))))[2][0].cached == 0
     async with running() as engine:
-        assert engine.stats().disk is None
+        assert engine.snapshot().disk is None
 
 
 async def test_what_was_aborted_at_shutdown_is_kept_too(tmp_path):
     disk = {"cache_dir": tmp_path, "model_fingerprint": "ledger"}
     async with running(LedgerModel(max_positions=100_000), kv_cache_memory=8 * 200_000, **disk) as engine:
-        stream = engine.generate(request("a", list(range(30)), max_tokens=90_000))
+        stream = await engine.generate([request("a", list(range(30)), max_tokens=90_000)])
         await anext(stream)
         await engine.close(grace_s=0)
     async with running(**disk) as engine:
@@ -253,18 +254,18 @@ async def test_what_was_aborted_at_shutdown_is_kept_too(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"cache_dir": Path("/proc/kv"), "model_fingerprint": "x"}, "--cache-dir /proc/kv"),
-        ({"cache_dir": Path("/tmp"), "model_fingerprint": "x", "cache_dir_size": 100}, "--cache-dir-size of 100"),
+        ({"cache_dir": Path("/proc/kv"), "model_fingerprint": "x"}, "cache_dir /proc/kv"),
+        ({"cache_dir": Path("/tmp"), "model_fingerprint": "x", "cache_dir_size": 100}, "cache_dir_size of 100"),
         ({"cache_dir": Path("/tmp")}, "model_fingerprint"),
-        ({"max_model_len": 300}, "--max-model-len 300"),
-        ({"max_model_len": 1}, "--max-model-len 1"),
-        ({"kv_cache_memory": 10}, "not enough"),
-        ({"kv_cache_memory": 10**18}, "--kv-cache-memory"),
-        ({"max_num_seqs": 0}, "--max-num-seqs"),
+        ({"max_model_len": 300}, "max_model_len.* 300"),
+        ({"max_model_len": 1}, "max_model_len.* not 1"),
+        ({"kv_cache_memory": 10}, "kv_cache_memory is too small"),
+        ({"kv_cache_memory": 10**18}, "kv_cache_memory of"),
+        ({"max_num_seqs": 0}, "max_num_seqs"),
         ({"max_num_seqs": 600}, "max_batch_tokens"),
         ({"max_stall_s": 0.0}, "max_stall_s"),
     ],
 )
 def test_settings_that_cannot_be_met_are_named(settings, named):
-    with pytest.raises(ModelError, match=named):
+    with pytest.raises(SettingError, match=named):
         Engine(LedgerModel(), EngineSettings(**settings))

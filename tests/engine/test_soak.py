@@ -12,7 +12,6 @@ import tracemalloc
 from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -92,9 +91,9 @@ class Soak:
         prompt = prompt[-150:] or [5]
         stop_ids = frozenset(draw.randrange(97) for _ in range(draw.randrange(4)))
         params = SamplingParams(draw.randrange(1, 25), temperature=0, stop_ids=stop_ids)
-        retention: Literal["24h", "in_memory"] | None = draw.choice((None, None, "24h", "in_memory"))
+        retention_s = draw.choice((None, None, 86400, 0))
         n = draw.choice([1, 1, 1, 1, 2, 5])
-        return Request(name, np.asarray(prompt, np.int32), params, namespace, n, retention=retention)
+        return Request(name, np.asarray(prompt, np.int32), params, namespace, n, retention_s=retention_s)
 
     async def read(self, request: Request, steps: int, stop_choice: int | None = None, after: int = 0) -> None:
         """Read so many steps of a request and check them against the truth."""
@@ -102,7 +101,7 @@ class Soak:
         ids: dict[int, list[int]] = {choice: [] for choice in range(request.n)}
         ended: dict[int, FinishReason] = {}
         uses = []
-        async with aclosing(self.engine.generate(request)) as stream:
+        async with aclosing(await self.engine.generate([request])) as stream:
             async for step in stream:
                 assert step.choice not in ended, "a step after the end"
                 ids[step.choice] += step.ids
@@ -115,7 +114,7 @@ class Soak:
                     assert 0 <= step.cache_use.restored <= step.cache_use.cached < len(request.prompt_ids)
                 steps -= 1
                 if stop_choice is not None and len(ids[stop_choice]) >= after:
-                    self.engine.stop_choice(request.request_id, stop_choice)
+                    await self.engine.stop(request.request_id, stop_choice)
                     ended.setdefault(stop_choice, FinishReason.ABORT)
                 if steps == 0:
                     return
@@ -148,9 +147,9 @@ def truth(request: Request) -> tuple[list[int], FinishReason]:
 
 async def idle(engine: Engine) -> None:
     async with asyncio.timeout(HANG_S):
-        while not engine.core.is_idle or engine._streams:
+        while not engine.core.is_idle or engine.num_open:
             await asyncio.sleep(0.002)
-    await engine._call(engine.core.check_integrity)
+    await engine.between_steps(engine.core.check_integrity)
 
 
 async def written(engine: Engine) -> None:
@@ -169,7 +168,7 @@ async def until_gone(engine: Engine, before: int) -> None:
     """No sequence outlives its request, but for a moment in the hands of the thread that reads from the disk."""
     async with asyncio.timeout(HANG_S):
         while True:
-            await engine._call(engine.core.scheduler.take_restored)  # what comes for those that have gone
+            await engine.between_steps(engine.core.scheduler.take_restored)  # what comes for those that have gone
             if living(Sequence) <= before:  # less: one from before these requests has gone by now
                 return
             await asyncio.sleep(0.02)
@@ -196,12 +195,12 @@ async def soak(requests: int, seed: int, **settings) -> Soak:
             block_size=BLOCK_SIZE,
             max_batch_tokens=40,
             max_num_seqs=12,
+            evictions_remembered=EVICTIONS_REMEMBERED,
             **settings,
         ),
     )
-    engine.core.evictions._capacity = EVICTIONS_REMEMBERED
     sequences_before = living(Sequence)
-    engine.start()
+    await engine.start()
     run = Soak(engine, seed)
     tracemalloc.start(6)  # frames: enough to find ours above those of a library
     try:
@@ -219,7 +218,7 @@ async def soak(requests: int, seed: int, **settings) -> Soak:
         await engine.close(grace_s=0)
     assert held_bytes[1] - held_bytes[0] < 150_000, "memory grows"
     core = engine.core
-    stats = engine.stats()
+    stats = engine.snapshot()
     assert (stats.running, stats.waiting, stats.blocks_running) == (0, 0, 0)
     assert stats.blocks_free + stats.blocks_cached == NUM_BLOCKS
     assert sum(1 for _ in core.cache.tails()) <= NUM_BLOCKS * BLOCK_SIZE
@@ -236,7 +235,7 @@ async def soak(requests: int, seed: int, **settings) -> Soak:
 
 def check_variety(run: Soak) -> None:
     """The run did what it is for."""
-    stats = run.engine.stats()
+    stats = run.engine.snapshot()
     assert stats.preemptions > 0
     assert stats.evicted_blocks > 10 * NUM_BLOCKS
     assert stats.totals.cached_tokens > stats.totals.prompt_tokens / 50
@@ -251,7 +250,7 @@ async def test_soak():
 async def test_soak_with_a_disk(tmp_path: Path):
     run = await soak(400, seed=2, cache_dir=tmp_path, cache_dir_size=60_000, model_fingerprint="ledger")
     check_variety(run)
-    disk = run.engine.stats().disk
+    disk = run.engine.snapshot().disk
     assert disk is not None
     assert disk.restored > 0
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 60_000

@@ -1,5 +1,6 @@
 """load_model: what it is given, what it chooses, and what it says when that cannot be."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,48 @@ def test_device_that_is_not_there(folder: Path) -> None:
             with pytest.raises(ModelError, match=f"device {name} was asked for, but PyTorch .* finds none; found: cpu"):
                 load_model(folder, device=name)
     assert pick_device("cpu") == "cpu"
+
+
+_WITHOUT_PYTORCH = """
+import sys
+from pathlib import Path
+from tokenline.models.errors import ModelError
+from tokenline.models.load import load_model
+
+folder, odd = map(Path, sys.argv[1:])
+sys.modules["torch"] = None  # as if it were not installed
+for path, arguments in ((folder, {}), (folder, {"device": "cpu"}), (folder, {"dtype": "int8"})):
+    print(type(load_model(path, **arguments)).__name__)
+for path, arguments in ((folder, {"dtype": "float32"}), (folder, {"device": "cuda"}), (odd, {})):
+    try:
+        load_model(path, **arguments)
+    except ModelError as error:
+        print(error)
+"""
+
+
+def test_without_pytorch(folder: Path, tmp_path: Path) -> None:
+    odd = make_tiny("llama", tmp_path / "odd", hidden_size=40, num_attention_heads=5, num_key_value_heads=5)
+    command = [sys.executable, "-c", _WITHOUT_PYTORCH, str(folder), str(odd)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S).stdout.splitlines()
+    assert out[:3] == ["CPUModel"] * 3
+    needs = "needs PyTorch; install it with: pip install 'tokenline[torch]'"
+    assert out[3:5] == [f"dtype float32 {needs}", f"device cuda {needs}"]
+    assert out[5].startswith("odd, which the CPU kernels cannot run (head_dim 8")
+    assert out[5].endswith(needs)
+
+
+def test_pytorch_that_does_not_start_is_one_line(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file\\nmore')\n")
+    code = "import sys; from pathlib import Path; from tokenline.models.load import load_model;"
+    code += "load_model(Path(sys.argv[1]), dtype='float32')"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_S)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith(
+        "dtype float32 needs PyTorch, which does not start: libcudart.so.13: cannot open shared object file"
+    )
 
 
 def test_unknown_names(folder: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tokenline.parse.delta import Delta, OutputParser
+from tokenline.parse.delta import Delta, OutputParser, ToolCallDelta, join
 from tokenline.parse.message import Message, assemble
 
 
@@ -32,18 +32,18 @@ def run(parser: OutputParser, pieces: Sequence[str], *, cut: bool = False) -> tu
 
 
 def check_chunk(deltas: Sequence[Delta]) -> Sequence[Delta]:
-    """What a client of the stream relies on: no empty deltas, one part each, every call at most once in a delta."""
+    """What a client of the stream relies on: no empty deltas."""
     for delta in deltas:
-        assert bool(delta.content) + bool(delta.reasoning) + len(delta.tool_calls) == 1
-    return deltas
+        assert isinstance(delta, ToolCallDelta) or delta.text
+    return join(deltas)
 
 
 def answer(parser: OutputParser, pieces: Sequence[str], *, cut: bool = False) -> Answer:
     message, deltas = run(parser, pieces, cut=cut)
     begun: dict[int, list[str]] = {}
     ids: list[str] = []
-    for delta in deltas:
-        for call in delta.tool_calls:
+    for call in deltas:
+        if isinstance(call, ToolCallDelta):
             if call.index not in begun:
                 assert call.index == len(begun)
                 assert call.id

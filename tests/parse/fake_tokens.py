@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence, Set
 
-from tokenline.parse.delta import Delta
+from tokenline.parse.delta import ContentDelta, Delta
 
 
 class Vocabulary:
@@ -26,7 +26,7 @@ class Vocabulary:
 
 
 def content(deltas: Sequence[Delta]) -> str:
-    return "".join(delta.content for delta in deltas)
+    return "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
 
 
 def cut_at(data: bytes, borders: Set[int]) -> list[bytes]:

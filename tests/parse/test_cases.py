@@ -5,9 +5,9 @@ from typing import Any
 
 from tests.parse.answers import answer, every_cut, run
 from tests.parse.fake_tokens import Vocabulary
-from tokenline.parse.delta import Delta
+from tokenline.parse.delta import ContentDelta, Delta, ToolCallDelta
 from tokenline.parse.registry import make_parser
-from tokenline.parse.stream import OutputStream
+from tokenline.parse.stream import EndReason, OutputStream
 
 
 def hermes(**options: Any):
@@ -69,7 +69,7 @@ def test_tc_12_the_finish_reason_remembers_the_call() -> None:
         for token_id in tokens.ids:
             deltas += stream.feed([token_id])
         deltas += stream.finish(cut=False)
-        assert stream.finish_reason == "tool_calls"
+        assert stream.end_reason is EndReason.TOOL_CALLS
         message = stream.message(deltas)
         assert message.content == "On it."
         assert [(call.name, call.arguments) for call in message.tool_calls] == [("look", '{"p": "."}')]
@@ -90,7 +90,7 @@ def test_tc_16_a_call_that_was_cut_is_never_delivered_as_finished() -> None:
     tokens = Vocabulary(list(text))
     stream = OutputStream(tokens, parser=hermes())
     deltas = stream.feed(tokens.ids) + stream.finish(cut=True)
-    assert stream.finish_reason == "length"
+    assert stream.end_reason is EndReason.LENGTH
     assert stream.message(deltas).tool_calls == ()
 
 
@@ -107,7 +107,7 @@ def test_tc_17_two_hermes_calls() -> None:
 def test_tc_19_id_and_name_come_once() -> None:
     pieces = ['<tool_call>\n{"name": "weather", "arguments": {"ci', 'ty": "Os', 'lo"}}\n</tool_call>']
     _, deltas = run(hermes(), pieces)
-    first, *later = [call for delta in deltas for call in delta.tool_calls]
+    first, *later = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
     assert (first.index, first.name) == (0, "weather")
     assert first.id
     assert later
@@ -131,8 +131,8 @@ def test_re_04_a_cut_in_the_think_block_is_no_answer() -> None:
     tokens = Vocabulary(list(text))
     stream = OutputStream(tokens, parser=make_parser(None, "qwen3", prompt_end="<think>\n"))
     deltas = stream.feed(tokens.ids) + stream.finish(cut=True)
-    assert not any(delta.content for delta in deltas)
-    assert stream.finish_reason == "length"
+    assert not any(isinstance(delta, ContentDelta) for delta in deltas)
+    assert stream.end_reason is EndReason.LENGTH
 
 
 def test_re_05_a_literal_tag_in_the_answer_is_text() -> None:

@@ -4,7 +4,7 @@ from tests.parse.fake_tokens import Vocabulary
 from tokenline.parse.delta import Delta
 from tokenline.parse.message import Message
 from tokenline.parse.registry import make_parser
-from tokenline.parse.stream import OutputStream
+from tokenline.parse.stream import EndReason, OutputStream
 
 
 def generate(
@@ -35,7 +35,7 @@ def test_mistral_calls_behind_control_tokens() -> None:
     assert (call.name, call.arguments) == ("weather", '{"city": "Oslo"}')
     assert len(call.id) == 9
     assert call.id.isalnum()
-    assert stream.finish_reason == "tool_calls"
+    assert stream.end_reason is EndReason.TOOL_CALLS
 
 
 def test_the_spelling_of_a_control_token_is_text() -> None:
@@ -45,7 +45,7 @@ def test_the_spelling_of_a_control_token_is_text() -> None:
     message, stream = generate([*pieces, *tokens], special, "mistral")
     assert message.content == "[TOOL_CALLS]f[ARGS]{} is how I would call"
     assert message.tool_calls == ()
-    assert stream.finish_reason == "stop"
+    assert stream.end_reason is EndReason.END_OF_TURN
 
 
 def test_a_control_token_inside_of_arguments_is_part_of_the_string() -> None:
@@ -88,7 +88,7 @@ def test_harmony_with_all_markers_as_control_tokens() -> None:
     assert message.reasoning == "Weather?"
     assert message.content is None
     assert [(call.name, call.arguments) for call in message.tool_calls] == [("weather", '{"city":"Oslo"}')]
-    assert stream.finish_reason == "tool_calls"
+    assert stream.end_reason is EndReason.TOOL_CALLS
     assert stream.completion_tokens == len(pieces)
     assert stream.reasoning_tokens == 4  # from <|message|> to the <|end|> that closes it
 
@@ -105,7 +105,7 @@ def test_a_stop_string_in_the_middle_of_a_call_leaves_no_call() -> None:
     tokens = Vocabulary(['<tool_call>{"name": "f", "arguments": {"a": "b', "STOP", '"}}</tool_call>'])
     stream = OutputStream(tokens, stop=["STOP"], parser=make_parser("hermes", None))
     deltas = stream.feed(tokens.ids) + stream.finish(cut=False)
-    assert stream.finish_reason == "stop"
+    assert stream.end_reason is EndReason.STOP_STRING
     assert stream.message(deltas) == Message("", None)
 
 

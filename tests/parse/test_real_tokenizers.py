@@ -8,7 +8,7 @@ from tests.parse.fake_tokens import content
 from tests.sources import llama_cpp_source
 from tokenline.parse.delta import Delta
 from tokenline.parse.registry import make_parser
-from tokenline.parse.stream import OutputStream
+from tokenline.parse.stream import EndReason, OutputStream
 from tokenline.render.tokenizer import Tokenizer
 
 TEXTS = st.text(st.sampled_from("ab漢字😀é👩‍👧 \n\t.,{}\"'<|>") | st.characters(codec="utf-8"), max_size=20)
@@ -53,5 +53,5 @@ def test_a_call_with_the_spelling_of_a_control_token_in_it(tokenizer: Tokenizer)
     ids = [*tokenizer.encode(f'{{"name": "f", "parameters": {{"a": "{control}"}}}}'), end_id]
     message = stream.message(stream.feed(ids) + stream.finish(cut=False))
     assert [(made.name, made.arguments) for made in message.tool_calls] == [("f", f'{{"a": "{control}"}}')]
-    assert stream.finish_reason == "tool_calls"
+    assert stream.end_reason is EndReason.TOOL_CALLS
     assert stream.completion_tokens == len(ids)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.parse.answers import Answer, answer, every_cut
 from tests.sources import llama_cpp_source
-from tokenline.parse.delta import Delta
+from tokenline.parse.delta import ContentDelta
 from tokenline.parse.registry import detect, make_parser, reasoning_parsers, tool_parsers
 from tokenline.parse.source import SPACE
 
@@ -451,7 +451,7 @@ def test_every_cut_is_a_cut() -> None:
         in_reasoning = False
 
         def feed(self, text: str, *, control: bool = False):
-            return [Delta(content=text.replace("ab", "X"))] if text else []
+            return [ContentDelta(text.replace("ab", "X"))] if text else []
 
         def finish(self, *, cut: bool):
             return []

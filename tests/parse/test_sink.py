@@ -2,7 +2,8 @@
 
 import pytest
 
-from tokenline.parse.delta import Delta, ToolCallDelta
+from tests.parse.fake_tokens import content as content_of
+from tokenline.parse.delta import ReasoningDelta, ToolCallDelta, join
 from tokenline.parse.message import Message, assemble
 from tokenline.parse.sink import Sink
 
@@ -18,7 +19,7 @@ def content(*parts: str) -> str:
         else:
             sink.content(part)
     sink.finish()
-    return "".join(delta.content for delta in sink.take())
+    return content_of(sink.take())
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_reasoning_is_stripped_and_its_parts_are_kept_apart() -> None:
         sink.end_reasoning()
     sink.finish()
     assert not sink.in_reasoning
-    assert "".join(delta.reasoning for delta in sink.take()) == "one two"
+    assert join(sink.take()) == [ReasoningDelta("one two")]
 
 
 def test_a_call_that_was_dropped_keeps_its_index_and_is_no_part_of_the_message() -> None:
@@ -61,10 +62,10 @@ def test_a_call_that_was_dropped_keeps_its_index_and_is_no_part_of_the_message()
     sink.arguments("{}")
     sink.end_call()
     sink.finish()
-    deltas = sink.take()
+    deltas = join(sink.take())
     assert deltas == [
-        Delta(tool_calls=(ToolCallDelta(0, "x", "broken", '{"a"'),)),
-        Delta(tool_calls=(ToolCallDelta(1, "y", "whole", "{}"),)),
+        ToolCallDelta(0, "x", "broken", '{"a"'),
+        ToolCallDelta(1, "y", "whole", "{}"),
     ]
     assert sink.complete_calls == [1]
     message = assemble(deltas, sink.complete_calls)
@@ -73,4 +74,4 @@ def test_a_call_that_was_dropped_keeps_its_index_and_is_no_part_of_the_message()
 
 def test_an_empty_answer_has_empty_content() -> None:
     assert assemble([], ()) == Message("", None)
-    assert assemble([Delta(reasoning="a")], ()) == Message(None, "a")
+    assert assemble([ReasoningDelta("a")], ()) == Message(None, "a")

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.parse.fake_tokens import Vocabulary, content, cut_at
-from tokenline.parse.delta import Delta, join
+from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, join
 from tokenline.parse.stop import StopStrings
-from tokenline.parse.stream import OutputStream
+from tokenline.parse.stream import EndReason, OutputStream
 
 TEXTS = st.text(st.sampled_from("ab漢😀 \n"), max_size=12)
 DATA = st.lists(st.one_of(TEXTS.map(str.encode), st.binary(max_size=3)), max_size=5).map(b"".join)
@@ -27,7 +27,7 @@ def test_streamed_deltas_equal_the_whole_for_all_ways_of_cutting(
     text = matcher.feed(data.decode("utf-8", "replace")) + matcher.finish()
     assert content(deltas) == text
     assert stream.stopped == (matcher.matched is not None)
-    assert stream.finish_reason == ("stop" if stream.stopped else "length")
+    assert stream.end_reason == (EndReason.STOP_STRING if stream.stopped else EndReason.LENGTH)
 
 
 @pytest.mark.parametrize("pieces", [["fine\nQ", "7: why"], ["fine", "\n", "Q7", ":", " why"]])
@@ -37,8 +37,15 @@ def test_st_02_stop_string_across_ids(pieces: list[str]) -> None:
     deltas = stream.feed(tokens.ids)
     assert stream.stopped
     assert content(deltas + stream.finish(cut=False)) == "fine"
-    assert stream.finish_reason == "stop"
+    assert stream.end_reason is EndReason.STOP_STRING
     assert stream.stop_string == "\nQ7:"
+
+
+def test_a_stop_string_found_in_what_was_held_back_ends_the_answer() -> None:
+    tokens = Vocabulary([b"a", b"\xc2"])
+    stream = OutputStream(tokens, stop=["\ufffd"])
+    assert content(stream.feed(tokens.ids) + stream.finish(cut=True)) == "a"
+    assert stream.end_reason is EndReason.STOP_STRING
 
 
 def test_ids_after_a_stop_string_neither_come_out_nor_count() -> None:
@@ -58,7 +65,7 @@ def test_st_07_every_end_id_ends_the_answer_and_counts(special: set[int]) -> Non
             deltas += stream.feed(tokens.ids[start : start + batch])
         deltas += stream.finish(cut=False)
         assert content(deltas) == "Hello"
-        assert (stream.finish_reason, stream.completion_tokens, stream.ended) == ("stop", 3, True)
+        assert (stream.end_reason, stream.completion_tokens, stream.ended) == (EndReason.END_OF_TURN, 3, True)
 
 
 def test_with_ignore_eos_a_control_token_is_still_no_text() -> None:
@@ -70,9 +77,9 @@ def test_with_ignore_eos_a_control_token_is_still_no_text() -> None:
 def test_st_04_cut_in_the_middle_of_a_character() -> None:
     tokens = Vocabulary([b"abc", b"\xe4\xbd"])
     stream = OutputStream(tokens)
-    assert stream.feed(tokens.ids) == [Delta(content="abc")]
-    assert stream.finish(cut=True) == [Delta(content="\ufffd")]
-    assert stream.finish_reason == "length"
+    assert stream.feed(tokens.ids) == [ContentDelta("abc")]
+    assert stream.finish(cut=True) == [ContentDelta("\ufffd")]
+    assert stream.end_reason is EndReason.LENGTH
 
 
 def test_text_held_for_a_stop_string_comes_at_the_end() -> None:
@@ -93,11 +100,10 @@ def test_token_offsets_say_where_each_id_was_added() -> None:
 
 def test_join_keeps_the_order_of_parts() -> None:
     deltas = [
-        Delta(reasoning="a"),
-        Delta(),
-        Delta(reasoning="b"),
-        Delta(content="c"),
-        Delta(content="d"),
-        Delta(reasoning="e"),
+        ReasoningDelta("a"),
+        ReasoningDelta("b"),
+        ContentDelta("c"),
+        ContentDelta("d"),
+        ReasoningDelta("e"),
     ]
-    assert join(deltas) == [Delta(reasoning="ab"), Delta(content="cd"), Delta(reasoning="e")]
+    assert join(deltas) == [ReasoningDelta("ab"), ContentDelta("cd"), ReasoningDelta("e")]

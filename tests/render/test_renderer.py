@@ -139,6 +139,19 @@ def test_prompts_given_as_ids(smollm2_renderer: Renderer) -> None:
         with pytest.raises(RenderError) as caught:
             smollm2_renderer.ids([1, bad])  # type: ignore[list-item]
         assert caught.value.param == "prompt[1]"
+        with pytest.raises(RenderError) as caught:
+            smollm2_renderer.ids([1, bad], ("prompt", 7))  # type: ignore[list-item]
+        assert caught.value.path == ("prompt", 7, 1)
+    with pytest.raises(RenderError, match="from 0 to 99; got 100"):
+        smollm2_renderer.ids([99, 100], vocab_size=100)
+
+
+def test_a_line_to_generate_from_is_not_empty(smollm2_renderer: Renderer) -> None:
+    subject = Renderer(smollm2_renderer.tokenizer, {"default": "{# nothing #}"})
+    assert len(subject.chat(ChatInput([user("Hi")]))) == 0
+    with pytest.raises(RenderError, match="empty prompt") as caught:
+        subject.chat(ChatInput([user("Hi")]), for_generation=True)
+    assert caught.value.path == ("messages",)
 
 
 def test_a_model_without_a_template(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_loop_controls_and_generation_blocks() -> None:
 
 
 def test_what_a_template_raises_is_its_message() -> None:
-    with pytest.raises(RenderError, match=r"refused the request: roles must alternate$"):
+    with pytest.raises(RenderError, match=r"refused the request: roles must alternate\.$"):
         render("{{ raise_exception('roles must alternate') }}")
 
 
@@ -88,6 +88,13 @@ def test_a_template_that_never_ends_writing_is_stopped() -> None:
     )
     with pytest.raises(RenderError, match="wrote more than"):
         render(source)
+
+
+def test_a_templates_long_message_is_cut() -> None:
+    with pytest.raises(RenderError) as caught:
+        render("{{ raise_exception(text) }}", text="two\nlines " + "x" * 10_000)
+    assert "request: two lines xxx" in caught.value.message
+    assert len(caught.value.message) < 600
 
 
 def test_an_error_in_a_template_names_the_line() -> None:

@@ -16,6 +16,7 @@ from tests.limits import HANG_S
 from tests.tiny import make_tiny
 from tokenline.engine.engine import Engine
 from tokenline.engine.settings import EngineSettings
+from tokenline.grammar.compiler import GrammarCompiler
 from tokenline.models.base import Model
 from tokenline.models.load import load_model
 from tokenline.render.renderer import Renderer
@@ -59,7 +60,9 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
     """Serve the tiny model: `live` on a port of 127.0.0.1, otherwise in process. Options are settings' fields."""
     engine_fields = set(EngineSettings.__dataclass_fields__)
     own = {name: options.pop(name) for name in list(options) if name in engine_fields}
-    engine = Engine(model or tiny.model, EngineSettings(**{"kv_cache_memory": 16 << 20, **own}))
+    tokenizer, vocab_size = tiny.renderer.tokenizer, tiny.model.config.vocab_size
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, vocab_size, tiny.renderer.end_ids)
+    engine = Engine(model or tiny.model, EngineSettings(**{"kv_cache_memory": 16 << 20, **own}), compiler)
     # However busy the machine is, an answer that fails at its first token is a plain error, and no ping comes between.
     patient = {"shutdown_grace_s": 2.0, "stream_open_after_s": HANG_S, "ping_s": int(HANG_S)}
     settings = ServerSettings(**{"model_names": ("tiny", "tiny-too"), **patient, **options})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenline.models.base import Batch, KVPool, Model
-from tokenline.models.logits import NumpyLogits
+from tokenline.models.cpu.logits import NumpyLogits
 
 
 class Scripted:

@@ -40,6 +40,13 @@ async def test_the_answer_has_openais_shape(served: Served):
         "total_tokens": prompt + 12,
         "prompt_tokens_details": {"cached_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0},
+        "cache": {
+            "computed_tokens": prompt,
+            "restored_tokens": 0,
+            "evicted_tokens": 0,
+            "evicted_ago_s": None,
+            "longest_match_tokens": 0,
+        },
     }
 
 
@@ -104,7 +111,7 @@ async def test_a_hit_is_reported_in_both_modes_as_the_engine_counted_it(served: 
             usage = chunks[-1]["usage"]
         else:
             usage = (await served.http.post(CHAT, json=body)).json()["usage"]
-        counted = served.engine.stats().totals.cached_tokens
+        counted = served.engine.snapshot().totals.cached_tokens
         assert usage["prompt_tokens_details"]["cached_tokens"] == counted - before
         before = counted
         seen.append(usage["prompt_tokens_details"]["cached_tokens"])
@@ -176,7 +183,7 @@ async def test_a_stop_string_ends_its_choice_and_only_that(served: Served):
     chunks = await stream(served.http, CHAT, {**body, "stop": [stop]})
     assert joined(chunks, 0) == first["message"]["content"]
     assert finish_reasons(chunks) == {c["index"]: c["finish_reason"] for c in answer["choices"]}
-    stats = served.engine.stats()
+    stats = served.engine.snapshot()
     assert (stats.running, stats.waiting) == (0, 0)
 
 

@@ -26,6 +26,13 @@ async def test_the_answer_has_openais_shape(served: Served):
         "total_tokens": prompt + 8,
         "prompt_tokens_details": {"cached_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0},
+        "cache": {
+            "computed_tokens": prompt,
+            "restored_tokens": 0,
+            "evicted_tokens": 0,
+            "evicted_ago_s": None,
+            "longest_match_tokens": 0,
+        },
     }
 
 

@@ -34,7 +34,7 @@ def body_of(url: str, text: str, **more) -> dict:
 
 
 def all_free(served: Served) -> bool:
-    stats = served.engine.stats()
+    stats = served.engine.snapshot()
     return stats.running == stats.waiting == stats.blocks_running == 0
 
 
@@ -44,9 +44,9 @@ async def test_in_decode(serve: Serve, tiny: Tiny, url: str, streamed: bool):
     """ss-02: also without streaming, where no write fails."""
     served = await serve(live=True, model=Slow(tiny.model))
     body = body_of(url, "hi", stream=streamed, n=2)
-    await post_and_leave(served, url, body, lambda: served.engine.stats().totals.generated_tokens > 10)
+    await post_and_leave(served, url, body, lambda: served.engine.snapshot().totals.generated_tokens > 10)
     await eventually(lambda: all_free(served))
-    totals = served.engine.stats().totals
+    totals = served.engine.snapshot().totals
     assert (totals.finished, totals.failed) == (0, 0)
     assert totals.aborted > 0
     assert totals.generated_tokens < 2 * 2000
@@ -57,9 +57,9 @@ async def test_in_decode(serve: Serve, tiny: Tiny, url: str, streamed: bool):
 async def test_in_prefill(serve: Serve, tiny: Tiny, url: str, streamed: bool):
     served = await serve(live=True, model=Slow(tiny.model, SLOW_STEP_S), **SLOW_PREFILL)
     body = body_of(url, LONG, stream=streamed, max_tokens=100)
-    await post_and_leave(served, url, body, lambda: served.engine.stats().running == 1)
+    await post_and_leave(served, url, body, lambda: served.engine.snapshot().running == 1)
     await eventually(lambda: all_free(served))
-    assert served.engine.stats().totals.generated_tokens == 0
+    assert served.engine.snapshot().totals.generated_tokens == 0
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -67,31 +67,31 @@ async def test_a_stream_that_opened_in_prefill(serve: Serve, tiny: Tiny, streame
     """The stream opens before the first token; a client that leaves then is noticed too."""
     served = await serve(live=True, model=Slow(tiny.model, SLOW_STEP_S), stream_open_after_s=0.0, **SLOW_PREFILL)
     body = body_of(CHAT, LONG, stream=streamed, max_tokens=100)
-    await post_and_leave(served, CHAT, body, lambda: served.engine.stats().running == 1)
+    await post_and_leave(served, CHAT, body, lambda: served.engine.snapshot().running == 1)
     await eventually(lambda: all_free(served))
-    assert served.engine.stats().totals.generated_tokens == 0
+    assert served.engine.snapshot().totals.generated_tokens == 0
 
 
 async def test_while_waiting_for_others(serve: Serve, tiny: Tiny):
     model = Slow(tiny.model, 0.05)
     served = await serve(live=True, model=model, max_num_seqs=1, max_batch_tokens=512)
     running = asyncio.create_task(served.http.post(CHAT, json=body_of(CHAT, "first", max_tokens=400)))
-    await eventually(lambda: served.engine.stats().running == 1)
+    await eventually(lambda: served.engine.snapshot().running == 1)
     for streamed in (False, True):
         await post_and_leave(
-            served, CHAT, body_of(CHAT, "second", stream=streamed), lambda: served.engine.stats().waiting == 1
+            served, CHAT, body_of(CHAT, "second", stream=streamed), lambda: served.engine.snapshot().waiting == 1
         )
-        await eventually(lambda: served.engine.stats().waiting == 0)
+        await eventually(lambda: served.engine.snapshot().waiting == 0)
     model.pause_s = 0.0
     answer = (await running).json()
     assert answer["usage"]["completion_tokens"] == 400
-    assert served.engine.stats().totals.finished == 1
+    assert served.engine.snapshot().totals.finished == 1
 
 
 async def test_with_several_prompts(serve: Serve, tiny: Tiny):
     served = await serve(live=True, model=Slow(tiny.model))
     body = {"prompt": ["a", "b", "c"], "n": 2, "max_tokens": 2000, "ignore_eos": True}
-    await post_and_leave(served, TEXT, body, lambda: served.engine.stats().running == 6)
+    await post_and_leave(served, TEXT, body, lambda: served.engine.snapshot().running == 6)
     await eventually(lambda: all_free(served))
 
 
@@ -113,9 +113,9 @@ async def test_others_are_answered_as_if_nothing_had_happened(serve: Serve):
     steady = asyncio.create_task(served.http.post(CHAT, json=body))
     for number in range(6):
         leaving = body_of(CHAT, f"leaving {number}", stream=number % 2 == 0)
-        before = served.engine.stats().totals.generated_tokens
+        before = served.engine.snapshot().totals.generated_tokens
         await post_and_leave(
-            served, CHAT, leaving, lambda before=before: served.engine.stats().totals.generated_tokens > before + 5
+            served, CHAT, leaving, lambda before=before: served.engine.snapshot().totals.generated_tokens > before + 5
         )
     assert (await steady).json()["choices"] == alone
     await eventually(lambda: all_free(served))

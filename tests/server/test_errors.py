@@ -1,5 +1,6 @@
 """Bad input: each answers in OpenAI's shape with the field's name, leaves no traceback in the log, and harms nobody."""
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import HANG_S
 from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny, in_module_loop, serving
 from tests.server.helpers import Slow, eventually, user
 from tokenline.engine.request import RequestRefused
@@ -318,7 +320,7 @@ async def test_a_template_that_raises_is_a_400_with_its_message(served: Served, 
 
     source = "{{ raise_exception('Only user and assistant roles are supported!') }}"
     renderer = Renderer.from_model(tiny.path, chat_template=source)
-    monkeypatch.setattr(served.app.state.server, "renderer", renderer)
+    monkeypatch.setattr(served.app.state.server.service, "renderer", renderer)
     error = error_of(await served.http.post(CHAT, json=OK), 400)
     assert "Only user and assistant roles are supported!" in error["message"]
 
@@ -333,7 +335,7 @@ async def test_a_full_queue_is_a_429_that_says_when_to_come_back(serve: Serve, t
             response = await served.http.post(CHAT, json=body)
             assert error_of(response, 429)["code"] == "queue_full"
             assert int(response.headers["retry-after"]) >= 1
-    await eventually(lambda: served.engine.stats().running == 0)
+    await eventually(lambda: served.engine.snapshot().running == 0)
     assert (await served.http.post(CHAT, json=OK)).status_code == 200
 
 
@@ -342,7 +344,7 @@ async def test_several_prompts_of_which_one_is_refused_are_all_refused(serve: Se
     body = {"prompt": ["a", "b", "c", "d"], "max_tokens": 20, "ignore_eos": True}
     for streamed in (False, True):
         error_of(await served.http.post(TEXT, json={**body, "stream": streamed}), 429)
-        await eventually(lambda: served.engine.stats().running + served.engine.stats().waiting == 0)
+        await eventually(lambda: served.engine.snapshot().running + served.engine.snapshot().waiting == 0)
     assert (await served.http.post(TEXT, json={**body, "prompt": ["a", "b"]})).status_code == 200
 
 
@@ -391,7 +393,9 @@ async def test_an_engine_that_is_dead_shows_in_health_and_in_every_answer(serve:
     model.broken = True
     for _ in range(3):
         error_of(await served.http.post(CHAT, json=OK), 500)
-    await eventually(lambda: not served.engine.healthy)
+    async with asyncio.timeout(HANG_S):
+        while (await served.engine.health()).ok:
+            await asyncio.sleep(0.005)
     assert (await served.http.get("/health")).status_code == 503
     assert error_of(await served.http.post(CHAT, json=OK), 503)["code"] == "engine_failed"
     assert error_of(await served.http.post("/reset_prefix_cache"), 503)["code"] == "engine_failed"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.server.conftest import CHAT, TEXT, Served, Tiny, serving
 from tests.server.helpers import events, user
-from tokenline.server.unsupported import CHAT as CHAT_TABLE
-from tokenline.server.wire import ChatBody, CompletionBody
+from tokenline.server.openai.unsupported import CHAT as CHAT_TABLE
+from tokenline.server.openai.wire import ChatBody, CompletionBody
 
 scalars = st.one_of(
     st.none(),

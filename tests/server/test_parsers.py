@@ -14,8 +14,7 @@ from tests.server.scripted import Scripted
 from tokenline.models.base import Model
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.renderer import Renderer
-from tokenline.server.parsers import ParserChoice
-from tokenline.server.settings import ServerSettings
+from tokenline.service.parsers import ParserChoice
 
 # ChatML with Hermes tool calls and <think>, as Qwen3's, without its cutting of old turns.
 TEMPLATE = """\
@@ -217,7 +216,7 @@ def test_parsers_come_from_the_template_or_the_settings(tiny: Tiny):
     renderer = Renderer.from_model(tiny.path, chat_template=TEMPLATE)
 
     def names(**settings: Any) -> tuple[str | None, str | None]:
-        choice = ParserChoice.of(renderer, ServerSettings(("m",), **settings))
+        choice = ParserChoice.of(renderer, **settings)
         return choice.tool_parser, choice.reasoning_parser
 
     assert names() == ("hermes", "qwen3")

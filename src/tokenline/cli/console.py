@@ -44,6 +44,12 @@ def printable(text: str) -> str:
     )
 
 
+def shortened(text: str, limit: int = 60) -> str:
+    """`text`, cut in the middle if it is longer than `limit` characters."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
+
+
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
     """Within it Ctrl-C ends the process by the signal (130 for a shell), at once and without an exception.

@@ -1,6 +1,6 @@
 """The `tokenline` command: which commands there are, and how one ends when something is wrong.
 
-Commands import what they need when they run, so that `tokenline --help` does not wait for PyTorch.
+Commands import the rooms when they run, so that `tokenline --help` answers at once.
 """
 
 import sys
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 from tokenline.cli import chat, parse, pull, render, serve, template
-from tokenline.cli.console import CommandError, print_error
+from tokenline.cli.console import CommandError, print_error, shortened
 from tokenline.models.errors import ModelError
 from tokenline.render.errors import RenderError
 
@@ -29,11 +29,43 @@ class OneLineErrors(TyperGroup):
         try:
             code = super().main(args, standalone_mode=False, **options)
         except USER_ERRORS as error:
-            print_error(error.format_message() if isinstance(error, typer.TyperException) else str(error))
+            print_error(_message(error))
             code = EXIT_USER_ERROR
         except (KeyboardInterrupt, typer.Abort):
             code = EXIT_INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _message(error: Exception) -> str:
+    """What was wrong, for a person."""
+    if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and error.message:
+        return f"{error.param.opts[-1]}: {_reason(error, error.param)}"
+    return error.format_message() if isinstance(error, typer.TyperException) else str(error)
+
+
+def _reason(error: typer.BadParameter, option: TyperOption) -> str:
+    """Why a value was not accepted. Typer passes on pydantic's words ("Input should be ..."); say it in ours."""
+    cause = error.__cause__
+    if not hasattr(cause, "errors"):  # not a pydantic.ValidationError
+        return error.message
+    fault: dict[str, Any] = cause.errors()[0]  # type: ignore[union-attr]
+    value = shortened(repr(fault["input"]))
+    if fault["type"] == "value_error":  # raised in Typer: a choice, or a path that cannot be one
+        said = str(fault["ctx"]["error"])
+        choices = said.removeprefix(f"{fault['input']!r} is not one of ")
+        return f"{value}: {said}" if choices == said else f"must be one of {choices.rstrip('.')}, not {value}"
+    kind = {"int": "a whole number", "float": "a number"}.get(fault["type"].split("_")[0])
+    match option.min, option.max:
+        case None, None:
+            bounds = None
+        case low, None:
+            bounds = f"at least {low}"
+        case None, high:
+            bounds = f"at most {high}"
+        case low, high:
+            bounds = f"{low}-{high}"
+    expected = ", ".join(part for part in (kind, bounds) if part is not None)
+    return f"must be {expected}, not {value}" if expected else f"{value} is not a valid value"
 
 
 app = typer.Typer(
@@ -42,6 +74,7 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -16,7 +16,6 @@ from tokenline.cli.console import CommandError
 
 if TYPE_CHECKING:
     from tokenline.parse.delta import Delta
-    from tokenline.parse.message import Message
 
 
 def parse(
@@ -41,6 +40,7 @@ def parse(
     """Parse a raw model output: its message, finish_reason and deltas as JSON."""
     from tokenline.parse.registry import make_parser
     from tokenline.parse.stream import OutputStream
+    from tokenline.server.openai.answers import delta_object, finish_reason_of, message_object
 
     parts = _pieces(file) if pieces else [_text(file)]
     if not all(stop or ()):
@@ -56,9 +56,9 @@ def parse(
         deltas += stream.feed([index])
     deltas += stream.finish(cut)
     result = {
-        "message": message_json(stream.message(deltas)),
-        "finish_reason": stream.finish_reason,
-        "deltas": [delta_json(delta) for delta in deltas],
+        "message": message_object(stream.message(deltas)),
+        "finish_reason": finish_reason_of(stream.end_reason),
+        "deltas": [delta_object(delta) for delta in deltas],
     }
     print(json.dumps(result, ensure_ascii=False, indent=2))
 
@@ -128,33 +128,3 @@ def _tools(file: str | None) -> list[dict[str, Any]] | None:
 
 def _name(file: str) -> str:
     return "stdin" if file == "-" else file
-
-
-# --- what came out, as the API has it --------------------------------------------------------------------------------
-
-
-def message_json(message: "Message") -> dict[str, Any]:
-    made: dict[str, Any] = {"role": "assistant", "content": message.content}
-    if message.reasoning is not None:
-        made["reasoning_content"] = made["reasoning"] = message.reasoning
-    if message.tool_calls:
-        made["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    return made
-
-
-def delta_json(delta: "Delta") -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    if delta.content:
-        made["content"] = delta.content
-    if delta.reasoning:
-        made["reasoning_content"] = made["reasoning"] = delta.reasoning
-    if delta.tool_calls:
-        made["tool_calls"] = []
-    for call in delta.tool_calls:
-        head = {} if call.id is None else {"id": call.id, "type": "function"}
-        name = {} if call.name is None else {"name": call.name}
-        made["tool_calls"].append({"index": call.index, **head, "function": {**name, "arguments": call.arguments}})
-    return made

@@ -8,7 +8,7 @@ from tokenline.cli.console import progress_bars, stdout
 
 MODEL_HELP = (
     "A folder in Hugging Face layout, a .gguf file, or a hub id such as org/name, org/name@revision or "
-    "org/name:file.gguf. Without it: SmolLM2-135M-Instruct."
+    "org/name:file.gguf. Default: SmolLM2-135M-Instruct."
 )
 
 

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from tokenline.cli.console import CommandError, printable, progress_bars, stdout
 from tokenline.cli.pull import MODEL_HELP
-from tokenline.cli.serve import read_template
+from tokenline.cli.serve_options import read_template
 
 if TYPE_CHECKING:
     from tokenline.render.line import Line, Span

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenline.engine.errors import SettingError
 from tokenline.engine.kv_file import HEADER_BYTES, BadBlock, KVBlock, decode, encode, read_file, write_file
-from tokenline.models.errors import ModelError
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class BlockStore:
     """At most `max_bytes` of files in `folder`, those of other models and other processes included."""
 
     def __init__(self, folder: Path, max_bytes: int, *, model: bytes, block_size: int, block_bytes: int):
-        """List what is there. ModelError: a directory that cannot be used at all, or too small a bound."""
+        """List what is there. SettingError: a directory that cannot be used at all, or too small a bound."""
         self.folder = folder
         self.max_bytes = max_bytes
         self._model = model  # 32 bytes, see `kv_file`
@@ -61,16 +61,16 @@ class BlockStore:
         self._paused_until_s = 0.0
         self._complained: set[str] = set()
         if max_bytes < self._max_file_bytes:
-            raise ModelError(
-                f"--cache-dir-size of {max_bytes:,} bytes is less than one block of keys and values, "
-                f"{self._max_file_bytes:,} bytes"
+            raise SettingError(
+                "cache_dir_size",
+                f"of {max_bytes:,} bytes is less than one block of keys and values, {self._max_file_bytes:,} bytes",
             )
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._scan()
             _try_to_write(folder)
         except OSError as error:
-            raise ModelError(f"--cache-dir {folder}: {error.strerror or error}") from error
+            raise SettingError("cache_dir", f"{folder}: {error.strerror or error}") from error
 
     @property
     def total_bytes(self) -> int:

@@ -5,38 +5,25 @@ Owns the scheduler, the cache and the KV pool of one model. Knows nothing of thr
 
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
+from tokenline.engine.client import Totals
 from tokenline.engine.disk_tier import DiskSettings, DiskTier, model_key
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.pace import MAX_STALL_S, PrefillPace
 from tokenline.engine.prefix_cache import PrefixCache, Tail
-from tokenline.engine.request import CacheUse, FinishReason, Request, Step, TokenLogprob
+from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import Batch, BatchSequence, Model
 
 DISK_WAIT_S = 0.02  # so soon an abort or a new request is heard of while the disk is all there is to wait for
-
-Outcome = tuple[Request, Step]
-
-
-@dataclass(slots=True)
-class Totals:
-    """Counters since the start. Tokens of a prompt are counted once, when its prefill ends (invariant 1)."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    computed_tokens: int = 0
-    generated_tokens: int = 0
-    finished: int = 0
-    aborted: int = 0
-    failed: int = 0
 
 
 @dataclass
@@ -51,13 +38,14 @@ class EngineCore:
     context_limit: int  # tokens of a line at most: prompt and answer
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
     max_stall_s: float = MAX_STALL_S  # see EngineSettings
+    evictions_remembered: int = 65_536
     clock: Callable[[], float] = time.monotonic
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
         self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
         self.pool = BlockPool(self.num_blocks, self.block_size)
-        self.evictions = EvictionLog(self.block_size, self.clock)
+        self.evictions = EvictionLog(self.block_size, self.clock, self.evictions_remembered)
         self.cache = PrefixCache(self.pool, self._on_evict)
         root = b"" if self.disk is None else model_key(self.disk.model, self.model, self.kv)
         self._line_keys = LineKeys(self.block_size, root)
@@ -78,11 +66,14 @@ class EngineCore:
     def is_idle(self) -> bool:
         return not self._sequences
 
-    def add(self, request: Request) -> None:
-        """Queue all choices of a request that fits (see `engine.Engine.check`)."""
+    def add(self, request: Request, constraints: SequenceOf[Constraint | None] | None = None) -> None:
+        """Queue all choices of a request that fits (see `engine.Engine.check`). `constraints`: one a choice."""
         now = self.clock()
         capacity = min(len(request.prompt_ids) + request.params.max_tokens, self.context_limit)
-        sequences = [Sequence(request, choice, now, capacity) for choice in range(request.n)]
+        sequences = [
+            Sequence(request, choice, now, capacity, constraint)
+            for choice, constraint in enumerate(constraints or [None] * request.n)
+        ]
         self._sequences[request.request_id] = sequences
         for sequence in sequences:
             self.scheduler.add(sequence)
@@ -93,15 +84,15 @@ class EngineCore:
             if choice is None or sequence.choice == choice:
                 self._close(sequence, FinishReason.ABORT)
 
-    def abort_all(self) -> list[Outcome]:
+    def abort_all(self) -> list[Step]:
         """End every request with FinishReason.ABORT."""
-        outcomes = []
+        steps = []
         for sequence in [sequence for group in self._sequences.values() for sequence in group]:
             self._close(sequence, FinishReason.ABORT)
-            outcomes.append((sequence.request, Step(sequence.choice, (), finish_reason=FinishReason.ABORT)))
-        return outcomes
+            steps.append(Step(sequence.request.request_id, sequence.choice, (), finish_reason=FinishReason.ABORT))
+        return steps
 
-    def step(self) -> list[Outcome]:
+    def step(self) -> list[Step]:
         """Compute one batch. An exception in the model ends the requests of this batch and harms no other."""
         self.scheduler.take_restored()
         chunks = self.scheduler.schedule()
@@ -118,28 +109,30 @@ class EngineCore:
             if sequence.choice == 0:  # the one that gives the account
                 keys = self._line_keys.of(sequence.namespace, sequence.line)
                 sequence.evicted = self.evictions.ask(keys, sequence.cached)
+                sequence.longest_match = self.cache.lookup(sequence.namespace, sequence.line).length
         sampling = [chunk for chunk in chunks if chunk.samples]
         try:
             logits = self.model.forward(self._batch(chunks, sampling), self.kv)
-            sampled = sample(logits, [chunk.sequence for chunk in sampling])
+            sampled = sample(logits, [chunk.sequence for chunk in sampling], self.model.config.vocab_size)
         except Exception as error:
             # Nothing of this batch enters the tree: what the failed step wrote is not to be trusted.
             message = f"{type(error).__name__}: {error}"
             failed = {id(chunk.sequence.request): chunk.sequence.request for chunk in chunks}
-            outcomes = [outcome for request in failed.values() for outcome in self._fail(request, message)]
-            raise StepFailed(message, outcomes) from error
+            raise StepFailed(
+                message, [step for request in failed.values() for step in self._fail(request, message)]
+            ) from error
         self._saw_step(chunks, self.clock() - now)
         for chunk in chunks:
             self.scheduler.computed(chunk)
-        outcomes = []
+        steps: list[Step] = []
         for chunk, result in zip(sampling, sampled, strict=True):
             if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue
             if isinstance(result, SamplingError):
-                outcomes += self._fail(chunk.sequence.request, str(result))
+                steps += self._fail(chunk.sequence.request, str(result))
                 continue
-            outcomes += self._advance(chunk.sequence, *result)
-        return outcomes
+            steps += self._advance(chunk.sequence, *result)
+        return steps
 
     def _saw_step(self, chunks: list[Chunk], seconds: float) -> None:
         tokens = sum(chunk.length for chunk in chunks)
@@ -163,7 +156,7 @@ class EngineCore:
             np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
         )
 
-    def _advance(self, sequence: Sequence, token_id: int, logprob: TokenLogprob | None) -> list[Outcome]:
+    def _advance(self, sequence: Sequence, token_id: int, logprob: TokenLogprob | None) -> list[Step]:
         try:
             sequence.append(token_id)
         except Exception as error:  # whatever a constraint's library raises is this request's trouble alone
@@ -172,14 +165,9 @@ class EngineCore:
         cache_use = self._cache_use(sequence)
         if sequence.finish_reason is not None:
             self._close(sequence, sequence.finish_reason)
-        step = Step(
-            sequence.choice,
-            (token_id,),
-            () if logprob is None else (logprob,),
-            sequence.finish_reason,
-            cache_use,
-        )
-        return [(sequence.request, step)]
+        logprobs = () if logprob is None else (logprob,)
+        reason = sequence.finish_reason
+        return [Step(sequence.request.request_id, sequence.choice, (token_id,), logprobs, reason, cache_use)]
 
     def _cache_use(self, sequence: Sequence) -> CacheUse | None:
         """The account of a request's prompt, once, when the prefill of its first choice ends."""
@@ -192,6 +180,9 @@ class EngineCore:
         self.totals.prompt_tokens += prompt
         self.totals.cached_tokens += cached
         self.totals.computed_tokens += prompt - cached
+        self.totals.restored_tokens += sequence.cached_restored
+        evicted = sequence.evicted.tokens if sequence.evicted else 0
+        self.totals.evicted_tokens += evicted
         return CacheUse(
             prompt,
             cached,
@@ -199,8 +190,9 @@ class EngineCore:
             queue_s=sequence.first_scheduled_s - sequence.arrived_s,
             prefill_s=self.clock() - sequence.first_scheduled_s,
             restored=sequence.cached_restored,
-            evicted=sequence.evicted.tokens if sequence.evicted else 0,
+            evicted=evicted,
             evicted_ago_s=sequence.evicted.ago_s if sequence.evicted else None,
+            longest_match=min(prompt, max(sequence.longest_match, cached + evicted)),
         )
 
     def _on_evict(self, tail: Tail) -> None:
@@ -211,7 +203,7 @@ class EngineCore:
 
     def _close(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.finish_reason = reason
-        if self.tier is not None and sequence.request.retention == "24h" and reason is not FinishReason.ERROR:
+        if self.tier is not None and sequence.request.retention_s and reason is not FinishReason.ERROR:
             held = sequence.ids[: sequence.computed]
             self.tier.keep(Tail(sequence.namespace, held, 0, sequence.blocks, storable=True))
         self.scheduler.finish(sequence, keep=reason is not FinishReason.ERROR)
@@ -226,12 +218,12 @@ class EngineCore:
             else:
                 self.totals.finished += 1
 
-    def _fail(self, request: Request, message: str) -> list[Outcome]:
-        outcomes = []
+    def _fail(self, request: Request, message: str) -> list[Step]:
+        steps = []
         for sequence in list(self._sequences.get(request.request_id, ())):
             self._close(sequence, FinishReason.ERROR)
-            outcomes.append((request, Step(sequence.choice, (), finish_reason=FinishReason.ERROR, error=message)))
-        return outcomes
+            steps.append(Step(request.request_id, sequence.choice, (), finish_reason=FinishReason.ERROR, error=message))
+        return steps
 
     def reset_prefix_cache(self) -> None:
         """Forget all held prefixes, on the device and on disk. What runs keeps what it uses."""
@@ -253,8 +245,8 @@ class EngineCore:
 
 
 class StepFailed(Exception):
-    """The model raised. `outcomes` tell the requests of that step; all others go on."""
+    """The model raised. `steps` tell the requests of that batch; all others go on."""
 
-    def __init__(self, message: str, outcomes: list[Outcome]):
+    def __init__(self, message: str, steps: list[Step]):
         super().__init__(message)
-        self.outcomes = outcomes
+        self.steps = steps

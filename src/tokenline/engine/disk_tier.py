@@ -64,7 +64,7 @@ class DiskTier:
     """All methods belong to the engine thread."""
 
     def __init__(self, settings: DiskSettings, kv: KVPool, line_keys: LineKeys):
-        """Open the directory. Raises ModelError when it cannot be used. `line_keys.root` is the `model_key`."""
+        """Open the directory. Raises SettingError when it cannot be used. `line_keys.root` is the `model_key`."""
         self._kv = kv
         self._line_keys = line_keys
         self._block_bytes = len(kv.export_block(0))

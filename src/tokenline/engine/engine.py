@@ -1,21 +1,29 @@
-"""The bridge between the server's event loop and the engine thread, and the only place where they meet.
+"""The engine in this process, and the bridge to it: the only place where the event loop and the engine thread meet.
 
-The loop side checks requests, hands them over and reads one stream of steps a request. The thread side runs
-`EngineCore.step` as long as there is work. Commands go over in a queue; steps come back with one
-`call_soon_threadsafe` for all requests of a step.
+The loop side checks requests, hands them over and reads their steps. The thread side runs `EngineCore.step` as long as
+there is work. Commands go over in a queue; steps come back with one `call_soon_threadsafe` for all requests of a step.
 """
 
 import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 
-from tokenline.engine.core import EngineCore, Outcome, StepFailed, Totals
-from tokenline.engine.disk_tier import DiskStats
-from tokenline.engine.request import FinishReason, Request, RequestRefused, Step
-from tokenline.engine.settings import EngineSettings, disk_settings, find_limits
+from tokenline.engine.client import EngineStats, Health
+from tokenline.engine.core import EngineCore, StepFailed
+from tokenline.engine.request import (
+    Constraint,
+    ConstraintCompiler,
+    FinishReason,
+    Request,
+    RequestRefused,
+    Requests,
+    Step,
+)
+from tokenline.engine.settings import EngineLimits, EngineSettings, disk_settings, find_limits
+from tokenline.fields import FieldError
 from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
@@ -23,51 +31,35 @@ log = logging.getLogger(__name__)
 # After this many steps in a row that failed, the engine is taken to be broken.
 MAX_FAILED_STEPS = 3
 
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """What the engine holds and has done, as of its last step."""
-
-    running: int
-    waiting: int
-    blocks_free: int
-    blocks_running: int  # held by running sequences
-    blocks_cached: int  # held by the prefix cache alone
-    blocks_total: int
-    preemptions: int
-    evicted_blocks: int
-    totals: Totals = field(default_factory=Totals)
-    disk: DiskStats | None = None  # without a cache_dir
-
-
-@dataclass(slots=True)
-class _Stream:
-    """The loop side of one request."""
-
-    request: Request
-    steps: asyncio.Queue[Step]
-    open_choices: set[int]
+MakeConstraint = Callable[[], Constraint]
 
 
 class Engine:
-    """Runs one model on one device for many requests. All public methods belong to one event loop."""
+    """Runs one model on one device for many requests (see `client.EngineClient`). Belongs to one event loop."""
 
-    def __init__(self, model: Model, settings: EngineSettings | None = None):
-        """Allocate the KV pool. Raises ModelError when it does not fit."""
+    def __init__(
+        self, model: Model, settings: EngineSettings | None = None, constraints: ConstraintCompiler | None = None
+    ):
+        """Allocate the KV pool. Raises SettingError or ModelError when it does not fit.
+
+        `constraints`: compiles what requests describe; without it, a constraint is refused.
+        """
         self.settings = settings or EngineSettings()
-        self.limits = find_limits(model, self.settings)
+        self._limits = find_limits(model, self.settings)
+        self._constraints = constraints
         self.core = EngineCore(
             model,
-            self.limits.num_blocks,
-            self.limits.block_size,
+            self._limits.num_blocks,
+            self._limits.block_size,
             self.settings.max_num_seqs,
             self.settings.max_batch_tokens,
-            self.limits.max_model_len,
+            self._limits.max_model_len,
             disk_settings(self.settings),
             max_stall_s=self.settings.max_stall_s,
+            evictions_remembered=self.settings.evictions_remembered,
         )
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _Stream] = {}  # by request id
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()  # the thread has
@@ -76,73 +68,72 @@ class Engine:
 
     # ---- the loop's side
 
-    def start(self) -> None:
-        """Start the engine thread. Call it in the running event loop that will read the steps."""
+    @property
+    def num_open(self) -> int:
+        """Requests whose streams are not closed."""
+        return len(self._streams)
+
+    @property
+    def limits(self) -> EngineLimits:
+        return self._limits
+
+    async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    @property
-    def healthy(self) -> bool:
-        return self._failure is None and self._thread is not None and self._thread.is_alive()
+    async def health(self) -> Health:
+        ok = self._failure is None and self._thread is not None and self._thread.is_alive()
+        return Health(ok, self._failure)
 
-    @property
-    def failure(self) -> str | None:
-        """What broke the engine, if anything did."""
-        return self._failure
+    async def check(self, request: Request) -> None:
+        await self._checked(request)
 
-    def check(self, request: Request) -> None:
-        """Raise RequestRefused for a request that can never run, or not now (invariant 9)."""
-        prompt, max_tokens, limit = len(request.prompt_ids), request.params.max_tokens, self.limits.max_model_len
-        if prompt + max_tokens > limit:
-            reason = "context length"
-            if limit < (self.settings.max_model_len or self.core.model.config.max_positions):
-                reason = f"context length that the KV cache has room for (--kv-cache-memory: {limit} tokens)"
-            raise RequestRefused(
-                "context_length_exceeded",
-                f"This model's {reason} is {limit} tokens, but the prompt has {prompt} tokens and max_tokens is "
-                f"{max_tokens}, together {prompt + max_tokens}.",
-            )
+    async def _checked(self, request: Request) -> MakeConstraint | None:
+        """The request's compiled constraint. Raises RequestRefused for a request that can never run."""
+        overflow = self._limits.overflow(len(request.prompt_ids), request.params.max_tokens)
+        if overflow is not None:
+            raise RequestRefused("context_length_exceeded", f"The prompt {overflow}")
+        if request.constraint is None:
+            return None
+        if self._constraints is None:
+            raise RequestRefused("constraint", "This engine has no compiler for constraints.")
+        try:
+            return await asyncio.to_thread(self._constraints.compile, request.constraint)
+        except FieldError as fault:
+            raise RequestRefused("constraint", str(fault), fault) from None
+
+    async def generate(self, requests: Requests) -> "_Stream":
         self._refuse_if_ended()
-        if len(self._streams) >= self.settings.max_waiting:
+        makers = [await self._checked(request) for request in requests]
+        self._refuse_if_ended()
+        # Everything that follows happens at once, so either all requests are begun or none.
+        if len(self._streams) + len(requests) > self.settings.max_waiting:
             raise RequestRefused(
                 "queue_full", f"{len(self._streams)} requests are waiting or running already; try again later."
             )
+        stream = _Stream(self, requests)
+        for request, make in zip(requests, makers, strict=True):
+            constraints = [make() if make else None for _ in range(request.n)]
+            self._streams[request.request_id] = stream
+            self._commands.put(partial(self.core.add, request, constraints))
+        return stream
 
-    async def generate(self, request: Request) -> AsyncGenerator[Step, None]:
-        """Run a request; steps of its `n` choices come interleaved. Closing the iterator aborts what is unfinished.
-
-        Raises RequestRefused before the first step. A failure later is a Step with FinishReason.ERROR.
-        """
-        self.check(request)
-        stream = _Stream(request, asyncio.Queue(), set(range(request.n)))
-        self._streams[request.request_id] = stream
-        self._commands.put(lambda: self.core.add(request))
-        try:
-            while stream.open_choices:
-                step = await stream.steps.get()
-                if step.choice not in stream.open_choices:
-                    continue  # made before `stop_choice` reached the engine
-                if step.finish_reason is not None:
-                    stream.open_choices.discard(step.choice)
-                yield step
-        finally:
-            del self._streams[request.request_id]
-            if stream.open_choices:
-                self._commands.put(lambda: self.core.abort(request.request_id))
-
-    def stop_choice(self, request_id: str, choice: int) -> None:
-        """End one choice of a running request; no further step of it comes. The others go on."""
+    async def stop(self, request_id: str, choice: int) -> None:
         stream = self._streams.get(request_id)
-        if stream is not None and choice in stream.open_choices:
-            stream.open_choices.discard(choice)
+        if stream is not None and stream.close_choice(request_id, choice):
             self._commands.put(lambda: self.core.abort(request_id, choice))
 
-    async def reset_prefix_cache(self) -> None:
-        """Forget all held prefixes, on disk too. Running requests keep what they use."""
-        await self._call(self.core.reset_prefix_cache)
+    def _abort(self, request_id: str, unfinished: bool) -> None:
+        """A stream is closed. What is unfinished of its request ends."""
+        del self._streams[request_id]
+        if unfinished:
+            self._commands.put(lambda: self.core.abort(request_id))
 
-    async def _call(self, function: Callable[[], None]) -> None:
+    async def reset_prefix_cache(self) -> None:
+        await self.between_steps(self.core.reset_prefix_cache)
+
+    async def between_steps(self, function: Callable[[], None]) -> None:
         """Run a function on the engine thread, between two steps. Raises RequestRefused if the thread ends before."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -169,8 +160,11 @@ class Engine:
         if self._failure is not None:
             raise RequestRefused("engine_failed", f"The engine has stopped: {self._failure}")
 
-    def stats(self) -> EngineStats:
-        """Figures of the last step; reading them takes no lock."""
+    async def stats(self) -> EngineStats:
+        return self.snapshot()
+
+    def snapshot(self) -> EngineStats:
+        """`stats`, for those in this process. Figures of the last step; reading them takes no lock."""
         core = self.core
         return EngineStats(
             running=len(core.scheduler.running),
@@ -186,12 +180,11 @@ class Engine:
         )
 
     async def close(self, grace_s: float = 10.0) -> None:
-        """Take no new request, let the running ones finish for `grace_s` seconds, end the rest, stop the thread."""
         self._closing = True
         if self._thread is None:
             return
         deadline = asyncio.get_running_loop().time() + grace_s
-        while self._streams and self.healthy and asyncio.get_running_loop().time() < deadline:
+        while self._streams and (await self.health()).ok and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
@@ -208,7 +201,7 @@ class Engine:
                 except StepFailed as failure:
                     failed_steps += 1
                     log.exception("a step failed; its requests end with an error")
-                    self._deliver(failure.outcomes)
+                    self._deliver(failure.steps)
                     if failed_steps == MAX_FAILED_STEPS:
                         raise
             self._deliver(self.core.abort_all())
@@ -233,21 +226,20 @@ class Engine:
             if not self.core.is_idle and self._commands.empty():
                 return True
 
-    def _deliver(self, outcomes: list[Outcome]) -> None:
-        if outcomes:
-            self._in_loop(lambda: self._put_steps(outcomes))
+    def _deliver(self, steps: list[Step]) -> None:
+        if steps:
+            self._in_loop(lambda: self._put_steps(steps))
 
-    def _put_steps(self, outcomes: list[Outcome]) -> None:
-        for request, step in outcomes:
-            stream = self._streams.get(request.request_id)
+    def _put_steps(self, steps: list[Step]) -> None:
+        for step in steps:
+            stream = self._streams.get(step.request_id)
             if stream is not None:
-                stream.steps.put_nowait(step)
+                stream.put(step)
 
     def _fail_open_streams(self, message: str) -> None:
         def fail() -> None:
-            for stream in self._streams.values():
-                for choice in stream.open_choices:
-                    stream.steps.put_nowait(Step(choice, (), finish_reason=FinishReason.ERROR, error=message))
+            for stream in set(self._streams.values()):
+                stream.fail(message)
 
         self._in_loop(fail)
 
@@ -257,3 +249,50 @@ class Engine:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:  # the loop is closed: nobody is left to hear it
             log.debug("the event loop is gone")
+
+
+class _Stream:
+    """The loop side of requests that were begun together (a `client.StepStream`)."""
+
+    def __init__(self, engine: Engine, requests: Requests):
+        self._engine = engine
+        self._steps: asyncio.Queue[Step] = asyncio.Queue()
+        self._open: dict[str, set[int]] = {request.request_id: set(range(request.n)) for request in requests}
+        self._closed = False
+
+    def put(self, step: Step) -> None:
+        self._steps.put_nowait(step)
+
+    def fail(self, message: str) -> None:
+        """End all open choices with an error."""
+        for request_id, choices in self._open.items():
+            for choice in choices:
+                self.put(Step(request_id, choice, (), finish_reason=FinishReason.ERROR, error=message))
+
+    def close_choice(self, request_id: str, choice: int) -> bool:
+        """No more steps of this choice. False: it was over already."""
+        choices = self._open[request_id]
+        if choice not in choices:
+            return False
+        choices.discard(choice)
+        return True
+
+    def __aiter__(self) -> "_Stream":
+        return self
+
+    async def __anext__(self) -> Step:
+        while not self._closed and any(self._open.values()):
+            step = await self._steps.get()
+            if step.choice not in self._open[step.request_id]:
+                continue  # made before `stop` reached the engine
+            if step.finish_reason is not None:
+                self.close_choice(step.request_id, step.choice)
+            return step
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for request_id, choices in self._open.items():
+                self._engine._abort(request_id, unfinished=bool(choices))

@@ -19,7 +19,7 @@ class Evicted(NamedTuple):
 class EvictionLog:
     """At most `capacity` evicted blocks, the latest ones; about 170 bytes each."""
 
-    def __init__(self, block_size: int, clock: Callable[[], float], capacity: int = 65_536):
+    def __init__(self, block_size: int, clock: Callable[[], float], capacity: int):
         self._block_size = block_size
         self._clock = clock
         self._capacity = capacity

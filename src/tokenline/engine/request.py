@@ -1,15 +1,17 @@
-"""What goes into the engine and what comes out: the contract between `server` and `engine`.
+"""What goes into the engine and what comes out. All of it is plain data that survives pickling: the engine may run in
+another process (see `client`).
 
-The server makes a `Request`; the engine answers with a stream of `Step`s and, once per request, when its prefill
-ends, a `CacheUse`.
+A `Request` goes in; a stream of `Step`s comes back and, once per request, when its prefill ends, a `CacheUse`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from tokenline.fields import FieldError
 
 
 class FinishReason(StrEnum):
@@ -27,12 +29,12 @@ class Namespace(NamedTuple):
 
     caller: str | None = None  # what the server knows of the caller: a digest of the API key
     adapter: str | None = None
-    salt: str | None = None  # the client's `cache_salt`; it can only divide the caller's own cache further
+    salt: str | None = None  # the client's own; it can only divide the caller's cache further
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next id is chosen. Ranges are checked by the server, whose errors name the JSON field."""
+    """How the next id is chosen. Ranges are checked before: errors name the client's own field."""
 
     max_tokens: int  # new ids at most, at least 1
     temperature: float = 1.0  # 0: greedy
@@ -61,6 +63,14 @@ class Constraint(Protocol):
         ...
 
 
+class ConstraintCompiler(Protocol):
+    """Makes constraints of descriptions, on the engine's side. Thread-safe; keeps what it has compiled."""
+
+    def compile(self, spec: Any, /) -> Callable[[], Constraint]:
+        """Called once a request; the result once a choice, which must be cheap. FieldError: it cannot be enforced."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """One line of ids to continue, `n` times."""
@@ -70,10 +80,11 @@ class Request:
     params: SamplingParams
     namespace: Namespace = field(default_factory=Namespace)
     n: int = 1  # choices; they share one prefill
-    make_constraint: Callable[[], Constraint] | None = None  # called once a choice, cheap
-    # None: its keys and values may go to the disk tier, if there is one, once they are evicted.
-    # "24h": they go there when the request ends. "in_memory": they never go there.
-    retention: Literal["in_memory", "24h"] | None = None
+    constraint: Any = None  # a description, picklable, that the engine's ConstraintCompiler understands
+    # How long its keys and values are to be kept. None: in memory, and on disk (if there is a disk tier) once they are
+    # evicted. 0: in memory only. More: they also go to the disk when the request ends, to stay this long, if there is
+    # room.
+    retention_s: float | None = None
 
 
 class TokenLogprob(NamedTuple):
@@ -90,18 +101,20 @@ class CacheUse:
     prompt: int
     cached: int
     computed: int
-    queue_s: float  # from arrival to first being scheduled
-    prefill_s: float  # from first being scheduled to the end of prefill
+    queue_s: float = 0.0  # from arrival to first being scheduled
+    prefill_s: float = 0.0  # from first being scheduled to the end of prefill
     restored: int = 0  # of the cached tokens, those that came from the disk
     # What the cache knows of the gap: so many more tokens of this line were held once, in whole blocks, and evicted.
     evicted: int = 0
     evicted_ago_s: float | None = None
+    longest_match: int = 0  # tokens from the start that some earlier line had, held now or evicted, as far as is known
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one engine step made for one choice of a request."""
 
+    request_id: str
     choice: int  # 0 .. n - 1
     ids: tuple[int, ...]  # new ids, in order; a stop id is the last of them
     logprobs: tuple[TokenLogprob, ...] = ()  # one an id, if asked for
@@ -113,11 +126,18 @@ class Step:
 class RequestRefused(Exception):
     """The engine will never be able to run this request, or cannot take it now. Nothing was queued.
 
-    `code` is one of "context_length_exceeded" (the message has the figures), "queue_full", "shutting_down",
-    "engine_failed".
+    `code`: "context_length_exceeded" (the message has the figures), "queue_full", "shutting_down", "engine_failed",
+    "constraint" (then `fault` says what of the request's constraint cannot be enforced).
     """
 
-    def __init__(self, code: str, message: str):
-        super().__init__(message)
+    def __init__(self, code: str, message: str, fault: FieldError | None = None):
+        super().__init__(code, message, fault)
         self.code = code
         self.message = message
+        self.fault = fault
+
+    def __str__(self) -> str:
+        return self.message
+
+
+Requests = Sequence[Request]

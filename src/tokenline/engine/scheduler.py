@@ -235,7 +235,7 @@ class Scheduler:
     def _hold_in_tree(self, sequence: Sequence) -> None:
         blocks = sequence.blocks[: -(-sequence.computed // self.pool.block_size)]
         ids = sequence.ids[: sequence.computed]
-        self.cache.insert(sequence.namespace, ids, blocks, storable=sequence.request.retention != "in_memory")
+        self.cache.insert(sequence.namespace, ids, blocks, storable=sequence.request.retention_s != 0)
 
     def preempt(self, sequence: Sequence) -> None:
         """Take a running sequence's blocks; it will be computed again, from what the cache then still holds."""

@@ -20,6 +20,7 @@ class Sequence:
     choice: int
     arrived_s: float  # time.monotonic()
     capacity: int  # tokens at most: prompt and max_tokens
+    constraint: Constraint | None = None
     ids: np.ndarray = field(init=False)  # int32 [capacity]; the first `length` are valid
     length: int = field(init=False)  # prompt and generated ids
     computed: int = 0  # ids whose keys and values are in the pool
@@ -28,17 +29,16 @@ class Sequence:
     restored: int = 0  # of the computed ids, those that came from the disk
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
     random: np.random.Generator = field(init=False)
-    constraint: Constraint | None = field(init=False)
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens held when it was first scheduled; never changed after (invariant 1)
     cached_restored: int = 0  # of these, those that came from the disk
+    longest_match: int = 0  # tokens of the prompt that were held then, the last one included
     evicted: Evicted | None = None  # what more of the prompt was held once
     cache_use_reported: bool = False
     finish_reason: FinishReason | None = None
 
     def __post_init__(self) -> None:
         prompt = self.request.prompt_ids
-        self.constraint = self.request.make_constraint() if self.request.make_constraint else None
         self.ids = np.empty(self.capacity, np.int32)
         self.ids[: len(prompt)] = prompt
         self.length = len(prompt)

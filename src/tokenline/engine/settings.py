@@ -1,12 +1,13 @@
 """How large the engine is: settings, and the limits that follow from them and from the memory there is."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from tokenline.engine.disk_tier import DiskSettings
+from tokenline.engine.errors import SettingError
 from tokenline.engine.pace import MAX_STALL_S
 from tokenline.models.base import Model
-from tokenline.models.errors import ModelError
 
 # Without --kv-cache-memory the pool takes this share of the memory that is free once the weights are loaded,
 # but no more than a full context for each sequence that may run at once.
@@ -30,7 +31,16 @@ class EngineSettings:
     block_size: int = 32  # tokens
     cache_dir: Path | None = None  # a local directory for blocks that leave the pool; None: they are forgotten
     cache_dir_size: int = CACHE_DIR_BYTES  # bytes of all files in it
+    evictions_remembered: int = 65_536  # blocks, see eviction_log
     model_fingerprint: str = ""  # names the weights in `cache_dir`: see models.fingerprint
+
+
+class ContextLimit(StrEnum):
+    """What bounds the context."""
+
+    MODEL = "model"  # what the model was made for
+    SETTING = "max_model_len"
+    MEMORY = "kv_cache_memory"  # the KV pool holds no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +50,40 @@ class EngineLimits:
     num_blocks: int
     block_size: int
     vocab_size: int
+    limited_by: ContextLimit = ContextLimit.MODEL
+
+    def overflow(self, prompt_tokens: int, new_tokens: int, *, at_least: bool = False) -> str | None:
+        """Why a prompt and an answer of so many tokens do not fit, as the rest of a sentence about the prompt.
+
+        None: they fit. `at_least`: the prompt has so many tokens or more.
+        """
+        if prompt_tokens + new_tokens <= self.max_model_len:
+            return None
+        limit = f"{self.max_model_len} tokens"
+        if self.limited_by is ContextLimit.MEMORY:
+            limit += " that the KV cache has memory for"
+        return (
+            f"has {'at least ' if at_least else ''}{prompt_tokens} tokens, and {new_tokens} more are to be generated: "
+            f"together more than the maximum context length of {limit}. A prompt is never cut; shorten it"
+            + (" or ask for a shorter answer." if new_tokens > 1 else ".")
+        )
 
 
 def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
-    """Size the pool. Raises ModelError, with the figures, when the settings cannot be met."""
+    """Size the pool. Raises SettingError, with the figures, when the settings cannot be met."""
     if settings.max_num_seqs < 1:
-        raise ModelError(f"--max-num-seqs must be at least 1, not {settings.max_num_seqs}")
+        raise SettingError("max_num_seqs", f"must be at least 1, not {settings.max_num_seqs}")
     if settings.max_batch_tokens <= settings.max_num_seqs:
-        raise ModelError(
-            f"max_batch_tokens ({settings.max_batch_tokens}) must be larger than max_num_seqs ({settings.max_num_seqs})"
+        raise SettingError(
+            "max_batch_tokens",
+            f"({settings.max_batch_tokens}) must be larger than max_num_seqs ({settings.max_num_seqs})",
         )
     if not settings.max_stall_s > 0:
-        raise ModelError(f"max_stall_s must be more than 0 seconds, not {settings.max_stall_s}")
-    max_model_len = settings.max_model_len or model.config.max_positions
-    if not 2 <= max_model_len <= model.config.max_positions:
-        raise ModelError(
-            f"--max-model-len {max_model_len} is not between 2 and the model's own {model.config.max_positions} tokens"
-        )
+        raise SettingError("max_stall_s", f"must be more than 0 seconds, not {settings.max_stall_s}")
+    made_for = model.config.max_positions
+    max_model_len = settings.max_model_len or made_for
+    if not 2 <= max_model_len <= made_for:
+        raise SettingError("max_model_len", f"must be from 2 to the model's own {made_for} tokens, not {max_model_len}")
     block_bytes = model.kv_bytes_per_token() * settings.block_size
     free = model.free_memory()
     if settings.kv_cache_memory is None:
@@ -65,18 +92,22 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
     else:
         memory = settings.kv_cache_memory
         if memory > free:
-            raise ModelError(
-                f"--kv-cache-memory of {memory:,} bytes is more than the {free:,} bytes free on {model.device}"
+            raise SettingError(
+                "kv_cache_memory", f"of {memory:,} bytes is more than the {free:,} bytes free on {model.device}"
             )
     num_blocks = memory // block_bytes
     if num_blocks < 2:
-        raise ModelError(
-            f"{memory:,} bytes for the KV cache are not enough: two blocks of {settings.block_size} tokens need "
-            f"{2 * block_bytes:,} bytes ({free:,} bytes are free on {model.device})"
+        raise SettingError(
+            "kv_cache_memory",
+            f"is too small: it needs at least {2 * block_bytes:,} bytes (two blocks of {settings.block_size} tokens), "
+            f"and has {memory:,}; {free:,} bytes are free on {model.device}",
         )
     pool_tokens = num_blocks * settings.block_size
+    limited_by = ContextLimit.MODEL if max_model_len == made_for else ContextLimit.SETTING
+    if pool_tokens < max_model_len:
+        max_model_len, limited_by = pool_tokens, ContextLimit.MEMORY
     return EngineLimits(
-        min(max_model_len, pool_tokens), pool_tokens, num_blocks, settings.block_size, model.config.vocab_size
+        max_model_len, pool_tokens, num_blocks, settings.block_size, model.config.vocab_size, limited_by
     )
 
 
@@ -85,5 +116,7 @@ def disk_settings(settings: EngineSettings) -> DiskSettings | None:
     if settings.cache_dir is None:
         return None
     if not settings.model_fingerprint:
-        raise ModelError("a cache_dir needs a model_fingerprint, so that no other model's keys and values are used")
+        raise SettingError(
+            "model_fingerprint", "is needed with a cache_dir, so that no other model's keys and values are used"
+        )
     return DiskSettings(settings.cache_dir, settings.cache_dir_size, settings.model_fingerprint)

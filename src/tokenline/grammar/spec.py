@@ -49,6 +49,7 @@ class NamedCall:
     """The arguments of this function, as JSON without anything around them (`parse.tools.forced.NamedCall`)."""
 
     function: Function
+    index: int = 0  # of the function in the request's tools, for errors
 
 
 @dataclass(frozen=True, slots=True)

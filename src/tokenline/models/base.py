@@ -6,7 +6,7 @@ The pool is paged: token number `p` of a sequence lies in block `block_table[p /
 batch tells it to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,11 +58,54 @@ class KVPool(Protocol):
         ...
 
 
+TopLogprobs = tuple[float, tuple[tuple[int, float], ...]]
+"""The natural-log probability of one token, and (id, logprob) of the most likely ones, most likely first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSampling:
+    """How the next id of one row of logits is chosen. What is done to the row first, in this order; all ids lie in the
+    vocabulary, and each array's differ.
+
+    Then temperature, top_k, top_p (the smallest set whose mass reaches it: a token stays while the mass of the more
+    likely ones is below top_p), min_p (as a share of the most likely one's probability), each of what the one before
+    has left. Tokens are in order of their logits, equal ones of their ids; without top_k and top_p in order of ids.
+    The one at which the sum of the probabilities passes `uniform` is drawn.
+    """
+
+    row: int
+    temperature: float = 0.0  # 0: the largest logit, of equals the lowest id
+    uniform: float = 0.0  # in [0, 1)
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repeated: np.ndarray | None = None  # int64 ids whose logits are divided, or where negative multiplied, by
+    repetition_penalty: float = 1.0
+    added: tuple[tuple[np.ndarray, np.ndarray], ...] = ()  # (int64 ids, float32 values), one after another
+    mask: np.ndarray | None = None  # int32 words: bit i of word w allows id 32 w + i; ids beyond it are forbidden
+    held_back: np.ndarray | None = None  # int64 ids that are forbidden unless nothing else is left
+
+    @property
+    def is_unedited(self) -> bool:
+        """Whether nothing is done to the row first."""
+        return self.repeated is None and not self.added and self.mask is None and self.held_back is None
+
+
 class Logits(Protocol):
-    """Logits of R rows, float32 [R, vocab], on the model's device."""
+    """Logits of R rows, float32 [R, vocab], on the model's device. No row's result depends on other rows."""
 
     def best(self) -> tuple[np.ndarray, np.ndarray]:
         """The largest logit of each row and its id (of equals the lowest): float32 [R], int64 [R]. NaN is a maximum."""
+        ...
+
+    def choose(self, rows: Sequence[RowSampling]) -> np.ndarray:
+        """The next id of each of these rows, whose largest logits must be finite: int64 [len(rows)]. -1: the mask
+        forbids all.
+        """
+        ...
+
+    def logprobs(self, row: int, token_id: int, top: int) -> TopLogprobs:
+        """Of a row as the model gave it."""
         ...
 
     def to_numpy(self) -> np.ndarray:

@@ -2,14 +2,19 @@
 written to, in a folder that goes with the process.
 
 Numba itself knows the first two and fails without them, as in a read-only container or for a user without a home.
-Called by `models.cpu` before it has anything compiled.
+Called by `models.cpu` before it has anything compiled. A disk that is full costs the next start its kernels, not this
+one.
 """
 
 import atexit
+import logging
 import shutil
 import tempfile
+from typing import Any
 
 import numba
+
+log = logging.getLogger(__name__)
 
 
 def ensure_kernel_cache() -> None:
@@ -24,3 +29,18 @@ def ensure_kernel_cache() -> None:
 
 def _any_function() -> None:
     pass
+
+
+def keep_compiled(dispatcher: Any) -> Any:
+    """Decorates what `njit` made: its machine code is kept, if the disk takes it."""
+    dispatcher.enable_caching()
+    save = dispatcher._cache.save_overload
+
+    def save_if_possible(signature: Any, compiled: Any) -> None:
+        try:
+            save(signature, compiled)
+        except OSError as error:
+            log.warning("compiled kernels cannot be kept for the next start: %s", error)
+
+    dispatcher._cache.save_overload = save_if_possible
+    return dispatcher

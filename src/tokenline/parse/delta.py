@@ -18,15 +18,20 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """A piece of the answer; only one of its parts is set, and at most one entry of `tool_calls`."""
+class ContentDelta:
+    """A piece of the answer's content, never empty."""
 
-    content: str = ""
-    reasoning: str = ""
-    tool_calls: tuple[ToolCallDelta, ...] = ()
+    text: str
 
-    def __bool__(self) -> bool:
-        return bool(self.content or self.reasoning or self.tool_calls)
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the answer's reasoning, never empty."""
+
+    text: str
+
+
+Delta = ContentDelta | ReasoningDelta | ToolCallDelta
 
 
 class TokenBytes(Protocol):
@@ -84,8 +89,6 @@ def join(deltas: Sequence[Delta]) -> list[Delta]:
     """Neighbouring pieces of the same part become one delta, so that one engine step sends few chunks."""
     joined: list[Delta] = []
     for delta in deltas:
-        if not delta:
-            continue
         both = _both(joined[-1], delta) if joined else None
         if both is None:
             joined.append(delta)
@@ -96,11 +99,11 @@ def join(deltas: Sequence[Delta]) -> list[Delta]:
 
 def _both(first: Delta, second: Delta) -> Delta | None:
     """Two deltas as one, if they are pieces of the same part."""
-    if first.content and second.content:
-        return Delta(content=first.content + second.content)
-    if first.reasoning and second.reasoning:
-        return Delta(reasoning=first.reasoning + second.reasoning)
-    if first.tool_calls and second.tool_calls and first.tool_calls[0].index == second.tool_calls[0].index:
-        call, more = first.tool_calls[0], second.tool_calls[0]
-        return Delta(tool_calls=(ToolCallDelta(call.index, call.id, call.name, call.arguments + more.arguments),))
+    match first, second:
+        case ContentDelta(a), ContentDelta(b):
+            return ContentDelta(a + b)
+        case ReasoningDelta(a), ReasoningDelta(b):
+            return ReasoningDelta(a + b)
+        case ToolCallDelta(), ToolCallDelta() if first.index == second.index:
+            return ToolCallDelta(first.index, first.id, first.name, first.arguments + second.arguments)
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tokenline.parse.delta import Delta
+from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,15 @@ def assemble(deltas: Iterable[Delta], complete_calls: Sequence[int]) -> Message:
     heads: dict[int, tuple[str, str]] = {}
     arguments: dict[int, list[str]] = {}
     for delta in deltas:
-        content.append(delta.content)
-        reasoning.append(delta.reasoning)
-        for call in delta.tool_calls:
-            if call.id is not None and call.name is not None:
-                heads[call.index] = (call.id, call.name)
-            arguments.setdefault(call.index, []).append(call.arguments)
+        match delta:
+            case ContentDelta(text):
+                content.append(text)
+            case ReasoningDelta(text):
+                reasoning.append(text)
+            case ToolCallDelta(index, id, name):
+                if id is not None and name is not None:
+                    heads[index] = (id, name)
+                arguments.setdefault(index, []).append(delta.arguments)
     calls = tuple(ToolCall(*heads[index], "".join(arguments[index])) for index in complete_calls)
     text, thoughts = "".join(content), "".join(reasoning)
     return Message(text if text or not (thoughts or calls) else None, thoughts or None, calls)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tokenline.parse.delta import Delta, OutputParser
+from tokenline.parse.delta import Delta, OutputParser, ToolCallDelta
 
 
 class OneCall:
@@ -22,7 +22,7 @@ class OneCall:
         if not self.complete_calls:
             return deltas
         (first,) = self.complete_calls
-        return [delta for delta in deltas if all(call.index <= first for call in delta.tool_calls)]
+        return [delta for delta in deltas if not isinstance(delta, ToolCallDelta) or delta.index <= first]
 
     @property
     def complete_calls(self) -> Sequence[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tokenline.parse.delta import Delta
+from tokenline.parse.delta import ContentDelta, Delta
 
 
 class PlainParser:
@@ -14,7 +14,7 @@ class PlainParser:
     in_reasoning = False
 
     def feed(self, text: str, *, control: bool = False) -> Sequence[Delta]:
-        return (Delta(content=text),) if text else ()
+        return (ContentDelta(text),) if text else ()
 
     def finish(self, *, cut: bool) -> Sequence[Delta]:
         return ()

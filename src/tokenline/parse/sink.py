@@ -11,7 +11,7 @@ The rule for white space (space, tab, line breaks), the only one in layer 4:
 import uuid
 from collections.abc import Callable, Sequence
 
-from tokenline.parse.delta import Delta, ToolCallDelta, join
+from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
 from tokenline.parse.source import SPACE
 
 
@@ -35,7 +35,7 @@ class Sink:
 
     def content(self, text: str) -> None:
         if text := self._content.add(text):
-            self._deltas.append(Delta(content=text))
+            self._deltas.append(ContentDelta(text))
 
     def next_content(self) -> None:
         """Another piece of content begins, which the format keeps apart from what came before."""
@@ -48,7 +48,7 @@ class Sink:
 
     def reasoning(self, text: str) -> None:
         if text := self._reasoning.add(text):
-            self._deltas.append(Delta(reasoning=text))
+            self._deltas.append(ReasoningDelta(text))
 
     def end_reasoning(self) -> None:
         self.in_reasoning = False
@@ -57,11 +57,11 @@ class Sink:
         """A tool call whose name is certain. It stays unfinished until `end_call`."""
         self._content.beside_block = True
         self._call_open = True
-        self._deltas.append(Delta(tool_calls=(ToolCallDelta(self._calls, call_id or self._new_id(), name),)))
+        self._deltas.append(ToolCallDelta(self._calls, call_id or self._new_id(), name))
 
     def arguments(self, text: str) -> None:
         if text:
-            self._deltas.append(Delta(tool_calls=(ToolCallDelta(self._calls, arguments=text),)))
+            self._deltas.append(ToolCallDelta(self._calls, arguments=text))
 
     def end_call(self) -> None:
         """The call is complete, its arguments are valid JSON."""
@@ -77,11 +77,11 @@ class Sink:
     def finish(self) -> None:
         """The answer is complete."""
         if text := self._content.rest():
-            self._deltas.append(Delta(content=text))
+            self._deltas.append(ContentDelta(text))
 
     def take(self) -> Sequence[Delta]:
         """The deltas since the last call."""
-        deltas, self._deltas = join(self._deltas), []
+        deltas, self._deltas = self._deltas, []
         return deltas
 
 

@@ -4,12 +4,22 @@ Streaming and non-streaming answers go through the same object; a non-streaming 
 """
 
 from collections.abc import Sequence, Set
+from enum import StrEnum
 
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes, join
 from tokenline.parse.detokenize import Detokenizer
 from tokenline.parse.message import Message, assemble
 from tokenline.parse.plain import PlainParser
 from tokenline.parse.stop import StopStrings
+
+
+class EndReason(StrEnum):
+    """Why an answer is over."""
+
+    END_OF_TURN = "end_of_turn"  # the model ended it
+    STOP_STRING = "stop_string"
+    TOOL_CALLS = "tool_calls"  # it calls at least one tool
+    LENGTH = "length"  # a limit cut it
 
 
 class OutputStream:
@@ -46,21 +56,23 @@ class OutputStream:
         return self._stop.matched is not None
 
     @property
-    def stop_string(self) -> str | None:
-        """The stop string that was found."""
-        return self._stop.matched
-
-    @property
     def completion_tokens(self) -> int:
         """Ids that count as generated: all fed ones up to the one that ended the answer, itself included."""
         return len(self.token_offsets)
 
     @property
-    def finish_reason(self) -> str:
-        """OpenAI's finish reason, after `finish`. An answer that was cut says so, whatever came before."""
+    def end_reason(self) -> EndReason:
+        """Why the answer is over, after `finish`. One that was cut says so, whatever came before."""
         if self._cut:
-            return "length"
-        return "tool_calls" if self._parser.has_tool_calls else "stop"
+            return EndReason.LENGTH
+        if self._parser.has_tool_calls:
+            return EndReason.TOOL_CALLS
+        return EndReason.STOP_STRING if self.stopped else EndReason.END_OF_TURN
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that was found."""
+        return self._stop.matched
 
     def message(self, deltas: Sequence[Delta]) -> Message:
         """The whole answer, after `finish`, of all deltas that `feed` and `finish` have returned."""
@@ -93,11 +105,11 @@ class OutputStream:
         was held back.
         """
         deltas: list[Delta] = []
-        self._cut = cut and not (self.ended or self.stopped)
         if not self.stopped:
             deltas.extend(self._parse(self._stop.feed(self._detokenizer.finish())))
         if not self.stopped:
             deltas.extend(self._parse(self._stop.finish()))
+        self._cut = cut and not (self.ended or self.stopped)
         deltas.extend(self._parser.finish(cut=self._cut or self.stopped))
         return join(deltas)
 

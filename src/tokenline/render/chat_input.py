@@ -9,7 +9,7 @@ from typing import Any
 class ChatInput:
     """The part of a request that decides its line. JSON values, not yet checked: `normalize` does that."""
 
-    messages: Sequence[Any]
+    messages: Any  # an array of messages, if the client has done it right
     tools: Sequence[Any] | None = None
     add_generation_prompt: bool = True  # end the line with the opening of an assistant turn
     continue_final_message: bool = False  # leave the last message open for the model to go on with

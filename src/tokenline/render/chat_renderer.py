@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tokenline.render.chat_input import ChatInput
+from tokenline.render.check import check_chat
 from tokenline.render.errors import RenderError
 from tokenline.render.normalize import TemplateNeeds, find_needs, normalize
 from tokenline.render.provenance import literal
@@ -58,10 +59,9 @@ class ChatRenderer:
             return "default"
         if self.templates:
             names = ", ".join(sorted(self.templates))
-            raise RenderError(f"this model has several chat templates ({names}) and none is called default")
+            raise RenderError((), f"This model has several chat templates ({names}) and none is named default.")
         raise RenderError(
-            "this model has no chat template and its vocabulary has no ChatML markers; "
-            "use /v1/completions, or start the server with --chat-template"
+            (), "This model has no chat template, and its tokenizer no ChatML markers: a chat template must be given."
         )
 
     def now(self) -> datetime:
@@ -70,6 +70,7 @@ class ChatRenderer:
 
     def render(self, chat: ChatInput, *, traced: bool = False, now: datetime | None = None) -> Rendering:
         """Render a chat. Raises RenderError."""
+        check_chat(chat)
         name = self._name(bool(chat.tools))
         template = self.templates[name]
         time = now or self.now()
@@ -83,7 +84,7 @@ class ChatRenderer:
                 render = template.render_traced
             values = normalize(chat, self._needs[name])
         except RecursionError as error:
-            raise RenderError("the request is nested too deeply") from error
+            raise RenderError((), "The request is nested too deeply.") from error
         variables = {
             **named,
             "documents": None,
@@ -113,7 +114,7 @@ def _traced(chat: ChatInput) -> ChatInput:
 
 def _render_open_end(render: Callable[[Mapping[str, Any]], str], variables: dict[str, Any], last: int) -> str:
     """Render with the last message's content left open: a mark behind it shows where the text is to be cut."""
-    place = f"messages[{last}].content"
+    path = ("messages", last, "content")
     messages = list(variables["messages"])
     final = dict(messages[-1])
     content = final.get("content")
@@ -126,11 +127,11 @@ def _render_open_end(render: Callable[[Mapping[str, Any]], str], variables: dict
         shown = content
         final["content"] = shown + _CONTINUE
     else:
-        raise RenderError("continue_final_message needs content in the last message", place)
+        raise RenderError(path, "must be text for ", ("continue_final_message",), " to continue.")
     text = render({**variables, "messages": [*messages[:-1], final]})
     cut = text.rfind(_CONTINUE.strip())
     if cut < 0 or shown.strip() not in text:
-        raise RenderError("the chat template does not show the last message's end, so it cannot be continued", place)
+        raise RenderError(path, "cannot be continued: the chat template does not write its end.")
     if text.startswith(_CONTINUE, cut):
         return text[:cut]
     return text[:cut].rstrip()  # the template trimmed the mark's own space, so it would have trimmed the content's
@@ -146,7 +147,7 @@ def _with_place(
         try:
             render({**variables, "messages": messages[:count], "add_generation_prompt": False})
         except RenderError as shorter:
-            return shorter.message == error.message
+            return shorter.parts == error.parts
         return False
 
     low, high = 1, len(messages)
@@ -155,5 +156,4 @@ def _with_place(
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if fails(middle) else (middle + 1, high)
-    place = f"messages[{low - 1}]"
-    return RenderError(f"{place}: {error.message}", place)
+    return RenderError(("messages", low - 1), "cannot be rendered. ", *error.parts, code=error.code)

@@ -1,13 +1,17 @@
-"""The errors of layer 2, each with the place in the request that caused it."""
+"""The error of layer 2, with the place in the request that caused it."""
+
+from tokenline.fields import FieldError, dotted
 
 
-class RenderError(Exception):
-    """A request that cannot become a line: the template raised, or a message does not fit this model.
+class RenderError(FieldError):
+    """A request that cannot become a line: a value is wrong, or the chat template refused it."""
 
-    `param` names the place in OpenAI's notation, e.g. "messages[2].role"; None when no single place is at fault.
-    """
+    @property
+    def message(self) -> str:
+        """The whole sentence, with places in OpenAI's notation."""
+        return self.text()
 
-    def __init__(self, message: str, param: str | None = None):
-        super().__init__(message)
-        self.message = message
-        self.param = param
+    @property
+    def param(self) -> str | None:
+        """The place in OpenAI's notation, e.g. "messages[2].role"; None where no single place is at fault."""
+        return dotted(self.path) if self.path else None

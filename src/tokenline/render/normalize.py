@@ -1,26 +1,26 @@
 """The one place where a request's messages are changed before the template sees them.
 
 Clients write what the OpenAI API allows; templates expect what their authors tried. `TemplateNeeds` says what one
-template expects, found out once by rendering small chats; `normalize` adapts a request to that or refuses it, naming
-the field. What is passed on unchanged: unknown fields, the order of everything, and every character of every text.
+template expects, found out once by rendering small chats; `normalize` adapts a checked chat (see `check`) to that, or
+refuses what this template has no place for. What is passed on unchanged: unknown fields, the order of everything, and
+every character of every text.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from tokenline.fields import Path, shown
 from tokenline.render.chat_input import ChatInput
+from tokenline.render.check import REASONING_FIELDS
 from tokenline.render.errors import RenderError
 from tokenline.render.provenance import Traced, concat, join, literal, standing_for, trace
 from tokenline.render.template import ChatTemplate
 from tokenline.render.traced_json import dump, parse, with_members
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
-_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
-_RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message"})
 
 
 class CallStyle(StrEnum):
@@ -152,104 +152,69 @@ class _Probe:
 
 
 def normalize(chat: ChatInput, needs: TemplateNeeds) -> dict[str, Any]:
-    """The template's variables `messages` and `tools`. Raises RenderError naming the field at fault."""
-    if not isinstance(chat.messages, Sequence) or isinstance(chat.messages, str):
-        raise RenderError("messages must be an array", "messages")
-    if not chat.messages:
-        raise RenderError("messages must hold at least one message", "messages")
-    if chat.continue_final_message and chat.add_generation_prompt:
-        raise RenderError("continue_final_message needs add_generation_prompt to be false", "continue_final_message")
-    if not isinstance(chat.template_kwargs, Mapping):
-        raise RenderError("chat_template_kwargs must be an object", "chat_template_kwargs")
-    for name in chat.template_kwargs:
-        if name in _RESERVED:
-            raise RenderError(f"chat_template_kwargs may not set {name!r}", f"chat_template_kwargs.{name}")
-    messages = [_message(message, f"messages[{i}]", needs) for i, message in enumerate(chat.messages)]
-    return {"messages": messages, "tools": _tools(chat.tools)}
+    """The template's variables `messages` and `tools` for a chat that `check_chat` has passed.
+
+    Raises RenderError for what this template cannot show.
+    """
+    messages = [_message(message, ("messages", i), needs) for i, message in enumerate(chat.messages)]
+    return {"messages": messages, "tools": list(chat.tools) if chat.tools else None}
 
 
-def _message(message: Any, place: str, needs: TemplateNeeds) -> dict[str, Any]:
-    if not isinstance(message, Mapping):
-        raise RenderError(f"{place} must be an object", place)
-    role = message.get("role")
+def _message(message: Mapping[str, Any], path: Path, needs: TemplateNeeds) -> dict[str, Any]:
+    role = message["role"]
     if not isinstance(role, str) or role not in needs.roles:
-        known = ", ".join(name for name in _ROLES if name in needs.roles)
-        reason = f"{place}.role is {json.dumps(role, default=str)}; this model's chat template takes: {known}"
-        raise RenderError(reason, f"{place}.role")
+        known = ", ".join(f'"{name}"' for name in _ROLES if name in needs.roles)
+        raise RenderError((*path, "role"), f"must be one of {known}; got {shown(role)}.")
     result = with_members(message, {key: value for key, value in message.items() if value is not None})
     if role == "developer" and not needs.developer:
         result["role"] = trace("system", standing_for(role, 6)) if isinstance(role, Traced) else "system"
-    if result.get("function_call"):
-        raise RenderError(f"{place}.function_call is not supported; use tool_calls", f"{place}.function_call")
-    if "content" not in result and isinstance(refusal := result.get("refusal"), str):
-        result["content"] = refusal
+    if "content" not in result and "refusal" in result:
+        result["content"] = result["refusal"]
     if not result.get("tool_calls"):
         result.pop("tool_calls", None)
     has_calls = "tool_calls" in result
     if "content" in result:
         kind = "calls" if has_calls else result["role"]
-        result["content"] = _content(result["content"], f"{place}.content", kind in needs.parts)
+        result["content"] = _content(result["content"], kind in needs.parts)
     elif role != "assistant":
-        raise RenderError(f"{place}.content is missing", f"{place}.content")
+        raise RenderError((*path, "content"), "is missing.", code="missing")
     elif not has_calls or needs.no_content is NoContent.EMPTY or needs.calls is not CallStyle.TEMPLATE:
         result["content"] = ""
     elif needs.no_content is NoContent.NULL:
         result["content"] = None
     if has_calls:
-        calls = _tool_calls(result["tool_calls"], f"{place}.tool_calls", needs)
+        place = (*path, "tool_calls")
         if needs.calls is CallStyle.NONE:
-            reason = f"{place}.tool_calls: this model's chat template has no place for tool calls"
-            raise RenderError(reason, f"{place}.tool_calls")
+            raise RenderError(place, "is not supported by this model's chat template.", code="unsupported_value")
+        calls = [_tool_call(call, (*place, i), needs) for i, call in enumerate(result["tool_calls"])]
         if needs.calls is CallStyle.TEMPLATE:
             result["tool_calls"] = calls
         else:
             del result["tool_calls"]
             result["content"] = _with_calls(result["content"], calls, needs.calls)
-    reasoning = next((result[field] for field in _REASONING_FIELDS if field in result), None)
+    reasoning = next((result[field] for field in REASONING_FIELDS if field in result), None)
     if reasoning is not None:
-        if not isinstance(reasoning, str):
-            raise RenderError(f"{place}.reasoning_content must be a string", f"{place}.reasoning_content")
         result = with_members(result, {"thinking": reasoning, **result, "reasoning_content": reasoning})
     return result
 
 
-def _content(content: Any, place: str, as_parts: bool) -> Any:
+def _content(content: Any, as_parts: bool) -> Any:
     if isinstance(content, str):
         return content
-    if not isinstance(content, Sequence):
-        raise RenderError(f"{place} must be a string or an array of text parts", place)
     parts: list[dict[str, Any]] = []
-    for i, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, Mapping) else None
+    for part in content:
         if isinstance(part, str):
-            part = {"type": "text", "text": part}
-        elif kind in ("text", "input_text", "output_text", "refusal"):
-            text = part.get("refusal" if kind == "refusal" else "text")
-            if not isinstance(text, str):
-                raise RenderError(f"{place}[{i}].text must be a string", f"{place}[{i}].text")
-            part = with_members(part, {**part, "type": "text", "text": text})
+            parts.append({"type": "text", "text": part})
         else:
-            what = f"of type {json.dumps(kind, default=str)}" if isinstance(part, Mapping) else "no object"
-            raise RenderError(f"{place}[{i}] is {what}; only text parts are supported", f"{place}[{i}]")
-        parts.append(part)
+            text = part["refusal" if part["type"] == "refusal" else "text"]
+            parts.append(with_members(part, {**part, "type": "text", "text": text}))
     return parts if as_parts else join("\n", [part["text"] for part in parts])
 
 
-def _tool_calls(calls: Any, place: str, needs: TemplateNeeds) -> list[dict[str, Any]]:
-    if not isinstance(calls, Sequence) or isinstance(calls, str):
-        raise RenderError(f"{place} must be an array", place)
-    result = []
-    for i, call in enumerate(calls):
-        here = f"{place}[{i}].function"
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if not isinstance(function, Mapping):
-            raise RenderError(f"{here} must be an object", here)
-        if not isinstance(function.get("name"), str) or not function["name"]:
-            raise RenderError(f"{here}.name must be a string", f"{here}.name")
-        arguments = _arguments(function.get("arguments"), f"{here}.arguments", needs)
-        function = with_members(function, {**function, "arguments": arguments})
-        result.append(with_members(call, {**call, "function": function}))
-    return result
+def _tool_call(call: Mapping[str, Any], path: Path, needs: TemplateNeeds) -> dict[str, Any]:
+    function = call["function"]
+    arguments = _arguments(function.get("arguments"), (*path, "function", "arguments"), needs)
+    return with_members(call, {**call, "function": with_members(function, {**function, "arguments": arguments})})
 
 
 def _with_calls(content: Any, calls: list[dict[str, Any]], style: CallStyle) -> Any:
@@ -266,7 +231,7 @@ def _with_calls(content: Any, calls: list[dict[str, Any]], style: CallStyle) -> 
     return concat([content, literal("\n"), text]) if content and style is CallStyle.TAGGED else concat([content, text])
 
 
-def _arguments(arguments: Any, place: str, needs: TemplateNeeds) -> Any:
+def _arguments(arguments: Any, path: Path, needs: TemplateNeeds) -> Any:
     """Tool-call arguments in the form that the template wants; the client's own text where that may be kept."""
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         arguments = "{}"  # a call without arguments
@@ -274,25 +239,11 @@ def _arguments(arguments: Any, place: str, needs: TemplateNeeds) -> Any:
         try:
             value = parse(arguments)
         except ValueError as error:
-            raise RenderError(f"{place} is not valid JSON: {error}", place) from error
+            raise RenderError(path, f"is not valid JSON: {error}.") from error
     else:
         value = arguments
     if not isinstance(value, Mapping):
-        raise RenderError(f"{place} must be a JSON object", place)
+        raise RenderError(path, f"must be a JSON object; got {shown(arguments)}.", code="invalid_type")
     if not needs.arguments_text or needs.calls is not CallStyle.TEMPLATE:
         return value
     return arguments if isinstance(arguments, str) else dump(value)
-
-
-def _tools(tools: Any) -> list[Any] | None:
-    if tools is None:
-        return None
-    if not isinstance(tools, Sequence) or isinstance(tools, str):
-        raise RenderError("tools must be an array", "tools")
-    for i, tool in enumerate(tools):
-        if not isinstance(tool, Mapping):
-            raise RenderError(f"tools[{i}] must be an object", f"tools[{i}]")
-        function = tool.get("function", tool)
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise RenderError(f"tools[{i}].function.name must be a string", f"tools[{i}].function.name")
-    return list(tools) or None

@@ -8,15 +8,17 @@ call from several threads.
 
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
+from tokenline.fields import Path
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.chat_renderer import CHATML, ChatRenderer
+from tokenline.render.check import check_ids
 from tokenline.render.control import ControlTokens
 from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
@@ -50,7 +52,12 @@ class Renderer:
 
     @classmethod
     def from_model(
-        cls, path: Path, *, chat_template: str | None = None, clock: Clock = datetime.now, gguf: GGUFFile | None = None
+        cls,
+        path: FilePath,
+        *,
+        chat_template: str | None = None,
+        clock: Clock = datetime.now,
+        gguf: GGUFFile | None = None,
     ) -> "Renderer":
         """Load from a Hugging Face folder or a GGUF file. `chat_template` is a template's text that replaces the
         model's own; `gguf` is the file at `path` where that has been opened already. Raises ModelError.
@@ -71,11 +78,14 @@ class Renderer:
         """The rendered chat as text. Raises RenderError."""
         return text_for_utf8(self.chats.render(chat).text)
 
-    def chat(self, chat: ChatInput, trace: bool = False, *, namespace: Hashable = None) -> Line:
+    def chat(
+        self, chat: ChatInput, trace: bool = False, *, namespace: Hashable = None, for_generation: bool = False
+    ) -> Line:
         """The line of a chat. Raises RenderError.
 
         `trace`: with the origin of every character. `namespace`: whose remembered ids may be used (see `remember`).
-        The ids are the same with and without `trace`.
+        The ids are the same with and without `trace`. `for_generation`: an empty line is an error, since a model has
+        nothing to begin with.
         """
         now = self.chats.now()
         rendering = self.chats.render(chat, now=now)
@@ -87,13 +97,16 @@ class Renderer:
             if traced != text:  # the template does something that provenance gets wrong; then it says nothing
                 if control.occur_in(rendering.sent):
                     raise RenderError(
-                        "a message holds the text of a control token, and with this chat template it cannot be told "
-                        "from the template's own"
+                        (),
+                        "The request holds the text of a control token, and with this chat template it cannot be "
+                        "distinguished from the template's own.",
                     )
                 traced = None
         spans = spans_of(text if traced is None else traced) if trace else ()
         text = text_for_utf8(text)
         ids, offsets = self._encoder.encode(text, traced, namespace)
+        if for_generation and len(ids) == 0:
+            raise RenderError(("messages",), "give an empty prompt: the chat template writes nothing for them.")
         return Line(ids, text, offsets, spans)
 
     def stability(self, *, explain: bool = True) -> Stability:
@@ -132,11 +145,11 @@ class Renderer:
             offsets = np.concatenate((np.zeros((len(prefix), 2), dtype=np.int32), offsets))
         return Line(ids, prompt, offsets)
 
-    def ids(self, ids: Sequence[int]) -> Line:
-        """The line of a prompt that is given as ids. Raises RenderError for an id outside the vocabulary."""
-        size = self.tokenizer.vocab_size
-        for i, id in enumerate(ids):
-            if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < size:
-                raise RenderError(f"prompt[{i}] is {id!r}; ids are integers from 0 to {size - 1}", f"prompt[{i}]")
+    def ids(self, ids: Sequence[int], path: Path = ("prompt",), *, vocab_size: int | None = None) -> Line:
+        """The line of a prompt that is given as ids. Raises RenderError for an id outside the vocabulary.
+
+        `path`: where in the request the ids stand. `vocab_size`: the model's, if smaller than the tokenizer's.
+        """
+        check_ids(ids, self.tokenizer.vocab_size if vocab_size is None else vocab_size, path)
         text, offsets = self.tokenizer.decode_with_offsets(ids)
         return Line(np.array(ids, dtype=np.int32), text, offsets)

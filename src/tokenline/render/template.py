@@ -26,6 +26,7 @@ from tokenline.render.provenance import concat
 Clock = Callable[[], datetime]
 
 _MAX_OUTPUT = 64 * 1024 * 1024  # characters; far beyond any context, so only a runaway template gets there
+_MAX_REASON = 500  # characters of a message with a template's own words, which may quote all that a client sent
 _MAX_REPEAT = 1024 * 1024  # of "x" * n and [x] * n in a template
 
 
@@ -127,7 +128,8 @@ class ChatTemplate:
             self._tree = environment.parse(source)
             self._compiled = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
-            raise RenderError(f"the chat template has an error in line {error.lineno}: {error.message}") from error
+            said = _sentence(f"The chat template has an error in line {error.lineno}: {error.message}")
+            raise RenderError((), said) from error
         self.constants = frozenset(
             node.value for node in self._tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)
         )
@@ -233,13 +235,22 @@ def _run(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable
             pieces.append(piece)
             size += len(piece)
             if size > _MAX_OUTPUT:
-                raise RenderError(f"the chat template wrote more than {_MAX_OUTPUT:,} characters")
+                raise RenderError((), f"The chat template wrote more than {_MAX_OUTPUT:,} characters.")
         return join(pieces)
     except RenderError:
         raise
     except RecursionError as error:
-        raise RenderError("the request is nested too deeply for the chat template") from error
+        raise RenderError((), "The request is nested too deeply for the chat template.") from error
     except jinja2.TemplateError as error:
-        raise RenderError(f"the chat template refused the request: {error.message or error}") from error
+        said = _sentence(f"The chat template refused the request: {error.message or error}")
+        raise RenderError((), said) from error
     except Exception as error:  # a template can fail in any way that Python can
-        raise RenderError(f"the chat template failed: {type(error).__name__}: {error}") from error
+        raise RenderError((), _sentence(f"The chat template failed: {type(error).__name__}: {error}")) from error
+
+
+def _sentence(text: str) -> str:
+    """Somebody else's words at the end of ours: on one line, not too long, and with a full stop."""
+    text = " ".join(text.split())
+    if len(text) > _MAX_REASON:
+        return text[:_MAX_REASON] + "…"
+    return text if text.endswith((".", "!", "?")) else text + "."

@@ -123,7 +123,7 @@ class Tokenizer:
     def _encode_in_halves(self, text: str, as_text: frozenset[str], continued: bool) -> tuple[list[int], np.ndarray]:
         """For a tokenizer that merges plain text to a control token: cut the text until it no longer does."""
         if len(text) < 2:
-            raise RenderError(f"this model's tokenizer has no token for the text {text!r} but a control token")
+            raise RenderError((), f"This model's tokenizer has no token for the text {text!r} but a control token.")
         middle = len(text) // 2
         left, left_offsets = self.encode_with_offsets(text[:middle], as_text=as_text, continued=continued)
         right, right_offsets = self.encode_with_offsets(text[middle:], as_text=as_text, continued=True)

@@ -7,27 +7,35 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 import tokenline
-from tokenline.engine.engine import Engine
+from tokenline.engine.client import EngineClient
 from tokenline.render.errors import RenderError
 from tokenline.render.renderer import Renderer
-from tokenline.server.chat import chat_routes
-from tokenline.server.completions import completion_routes
+from tokenline.server.body import add_body_schemas
 from tokenline.server.errors import ApiError, handle_http_exception
 from tokenline.server.info import info_routes
-from tokenline.server.log import RequestLog, handle_api_error, logger
-from tokenline.server.schema import add_body_schemas
+from tokenline.server.log import logger
+from tokenline.server.middleware import RequestLog, handle_api_error
+from tokenline.server.openai.chat import chat_routes
+from tokenline.server.openai.completions import completion_routes
+from tokenline.server.openai.tokens import token_routes
+from tokenline.server.openai.wire import BODIES
 from tokenline.server.settings import ServerSettings
 from tokenline.server.state import ServerState
-from tokenline.server.tokens import token_routes
+from tokenline.service.parsers import ParserChoice
+from tokenline.service.service import Service
 
 
-def create_app(renderer: Renderer, engine: Engine, settings: ServerSettings) -> FastAPI:
-    """The ASGI application. Its lifespan starts the engine and closes it; `app.state.server` is the ServerState."""
-    state = ServerState(renderer, engine, settings)
+def create_app(renderer: Renderer, engine: EngineClient, settings: ServerSettings) -> FastAPI:
+    """The ASGI application. Its lifespan starts the engine and closes it; `app.state.server` is the ServerState.
+
+    Raises ValueError for a parser that is not known.
+    """
+    parsers = ParserChoice.of(renderer, settings.tool_call_parser, settings.reasoning_parser)
+    state = ServerState(Service(renderer, engine, parsers), settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine.start()
+        await engine.start()
         _log_stability(renderer)
         try:
             yield
@@ -38,7 +46,7 @@ def create_app(renderer: Renderer, engine: Engine, settings: ServerSettings) -> 
     app.state.server = state
     for router in (chat_routes(state), completion_routes(state), token_routes(state), info_routes(state)):
         app.include_router(router)
-    add_body_schemas(app)
+    add_body_schemas(app, BODIES)
     app.add_exception_handler(ApiError, handle_api_error)
     app.add_exception_handler(HTTPException, handle_http_exception)
     app.add_middleware(RequestLog)

@@ -25,7 +25,7 @@ class Authenticator:
         given = hashlib.sha256(key.strip().encode("latin-1")).hexdigest()
         known = [hmac.compare_digest(given, digest) for digest in self._digests]  # all of them, found or not
         if not any(known):
-            raise _refused("The API key is not known here.")
+            raise _refused("Invalid API key.")
         return given
 
 

@@ -1,25 +1,54 @@
-"""From the bytes of a request body to a checked object. Knows sizes, JSON and wire types; no route."""
+"""From the bytes of a request body to a checked object, and how OpenAPI learns of bodies that are read this way.
+
+Knows sizes, JSON and types of fields; no route and no protocol.
+"""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic.json_schema import models_json_schema
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
-from tokenline.server.errors import ApiError, ClientGone, from_validation, invalid, shown
-from tokenline.server.unsupported import Refusal, refuse_unsupported
-from tokenline.server.wire import Body
+from tokenline.fields import IDENTITY, FieldError, shown
+from tokenline.server.errors import ApiError, ClientGone, from_fault
 
 logger = logging.getLogger(__name__)
+
+_COMPONENT = "#/components/schemas/{model}"
+
+
+class Body(BaseModel):
+    """The base of all request bodies. Types are strict: "5" is no number and `true` no integer.
+
+    A field's description says what is accepted; the error of a wrong value quotes it. Unknown fields are accepted.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    _size: int = PrivateAttr(default=0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of JSON that this was read from."""
+        return self._size
+
+    @classmethod
+    def refuse_unsupported(cls, fields: dict[str, Any]) -> None:
+        """Raise FieldError for a field that is known and cannot be honoured. Called before types are checked."""
+
+    @classmethod
+    def known_fields(cls) -> set[str]:
+        return set(cls.model_fields)
+
 
 B = TypeVar("B", bound=Body)
 
 
-async def read_body(
-    request: Request, model: type[B], *, max_bytes: int, unsupported: Mapping[str, Refusal] | None = None
-) -> B:
+async def read_body(request: Request, model: type[B], *, max_bytes: int) -> B:
     """The request's body as a `model`. Raises ApiError (400, 413, 415) or ClientGone."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
@@ -31,23 +60,43 @@ async def read_body(
         )
     data = await _read(request, max_bytes)
     try:
+        return parse_body(data, model)
+    except FieldError as fault:
+        raise from_fault(fault, IDENTITY) from None
+
+
+def parse_body(data: bytes, model: type[B]) -> B:
+    """A body of these bytes. Raises FieldError."""
+    try:
         # Refuses NaN, Infinity, lone surrogates, invalid UTF-8 and nesting deeper than about 200.
         fields: Any = from_json(data, allow_inf_nan=False)
     except ValueError as error:
-        raise invalid(f"The body is not valid JSON: {error}.", None, code="invalid_json") from None
+        raise FieldError((), f"The body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(fields, dict):
-        raise invalid(f"The body must be a JSON object; got {shown(fields)}.", None, code="invalid_json")
-    if unsupported is not None:
-        refuse_unsupported(fields, unsupported)
+        raise FieldError((), f"The body must be a JSON object; got {shown(fields)}.", code="invalid_json")
+    model.refuse_unsupported(fields)
     try:
         body = model.model_validate(fields)
     except ValidationError as error:
-        raise from_validation(error, model) from None
+        raise _first_fault(error, model) from None
     body._size = len(data)
-    unknown = sorted((body.model_extra or {}).keys() - (unsupported or {}).keys())
+    unknown = sorted(fields.keys() - model.known_fields())
     if unknown:
         logger.debug("fields that are not known and were ignored: %s", ", ".join(map(repr, unknown)))
     return body
+
+
+def _first_fault(error: ValidationError, model: type[BaseModel]) -> FieldError:
+    """The first fault that pydantic found, with the field's own description of what is accepted."""
+    fault = error.errors(include_url=False, include_context=True)[0]
+    place, given = fault["loc"], shown(fault["input"])
+    if fault["type"] == "missing":
+        return FieldError(place, "is missing.", code="missing")
+    field = model.model_fields.get(str(place[0])) if place else None
+    if field is not None and field.description and len(place) == 1:
+        return FieldError(place, f"must be {field.description}; got {given}.")
+    message = fault["msg"].replace("Input should be", "must be").replace("String should", "must")
+    return FieldError(place, f"{message}; got {given}.")
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
@@ -70,3 +119,22 @@ async def _read(request: Request, max_bytes: int) -> bytes:
     if size > max_bytes:
         raise ApiError(413, f"The body is larger than {max_bytes} bytes, the limit here.", code="body_too_large")
     return b"".join(chunks)
+
+
+def takes(model: type[Body]) -> dict[str, Any]:
+    """`openapi_extra` of a route whose body is a `model`."""
+    schema = {"$ref": _COMPONENT.format(model=model.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def add_body_schemas(app: FastAPI, bodies: Sequence[type[Body]]) -> None:
+    """Add the bodies to the components that FastAPI collects by itself."""
+    make = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = make()
+        _, schemas = models_json_schema([(body, "validation") for body in bodies], ref_template=_COMPONENT)
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
+        return document
+
+    app.openapi = openapi

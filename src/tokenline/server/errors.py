@@ -1,26 +1,33 @@
-"""Every error that a client can see, in OpenAI's shape, and how exceptions of the other rooms become one.
+"""Every error that a client can see, and how exceptions of the other rooms become one.
+
+Without a protocol of its own, a route answers in OpenAI's shape:
 
     {"error": {"message": ..., "type": ..., "param": ..., "code": ...}}
 
 A client's fault is a 4xx without a traceback in the log; the server's fault is a 500 whose message has no internals.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from tokenline.engine.request import RequestRefused
-from tokenline.render.errors import RenderError
+from tokenline.fields import FieldError, Places, dotted
+from tokenline.service.answer import AnswerFailed
+
+logger = logging.getLogger("tokenline.request")
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left before the answer; only the log sees it
 RETRY_AFTER_S = "1"
+MAX_MESSAGE_CHARACTERS = 800
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_CODES = {"missing": "missing_required_parameter"}  # OpenAI's word where it is not ours
 
 
 class ApiError(Exception):
@@ -47,83 +54,72 @@ class ApiError(Exception):
         """OpenAI's coarse class of errors."""
         return _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
 
-    def body(self) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
-
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers)
-
 
 class ClientGone(Exception):
     """The client closed the connection: nobody is left to answer."""
 
 
-def invalid(message: str, param: str | None, code: str = "invalid_value") -> ApiError:
-    """A 400 for one field of the request."""
+ErrorBody = Callable[[ApiError], Mapping[str, Any]]
+
+
+def openai_body(error: ApiError) -> Mapping[str, Any]:
+    return {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+
+
+def speak(http: Request, body: ErrorBody) -> None:
+    """From here on, this request's errors are answered with such a body."""
+    http.scope["tokenline.error_body"] = body
+
+
+def error_response(http: Request, error: ApiError) -> JSONResponse:
+    body: ErrorBody = http.scope.get("tokenline.error_body", openai_body)
+    return JSONResponse(body(error), error.status, error.headers)
+
+
+def invalid(message: str, param: str | None, code: str | None = "invalid_value") -> ApiError:
+    """A 400 that names the field at fault."""
     return ApiError(400, message, param=param, code=code)
 
 
 def internal_error(request_id: str) -> ApiError:
+    """A failure of ours. The log has the reason under the same id."""
     return ApiError(
         500, f"The server failed on this request; its log says more under {request_id}.", code="internal_error"
     )
 
 
-def shutting_down() -> ApiError:
-    return ApiError(503, "The server is shutting down.", code="shutting_down", headers={"Retry-After": RETRY_AFTER_S})
+def from_fault(fault: FieldError, places: Places) -> ApiError:
+    """A 400 that names the field as the client wrote it."""
+    param = dotted(places(fault.path)) if fault.path else None
+    message = places.text(fault)  # may quote what the client sent, or what a template says
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        message = message[:MAX_MESSAGE_CHARACTERS] + "…"
+    return invalid(message, param, _CODES.get(fault.code, fault.code))
 
 
-def from_render(error: RenderError) -> ApiError:
-    message = error.message  # may quote what the client sent, or what the template says
-    return invalid(message if len(message) <= 800 else f"{message[:800]}…", error.param)
+def from_refusal(refusal: RequestRefused) -> ApiError:
+    """What the engine refused: for ever (400), for the moment (429), or since it takes no requests any more (503)."""
+    if refusal.code == "queue_full":
+        return ApiError(429, refusal.message, code=refusal.code, headers={"Retry-After": RETRY_AFTER_S})
+    if refusal.code == "shutting_down":
+        return ApiError(503, "The server is shutting down.", code=refusal.code, headers={"Retry-After": RETRY_AFTER_S})
+    if refusal.code == "engine_failed":
+        return ApiError(503, "The engine has stopped; this server answers no more requests.", code=refusal.code)
+    return ApiError(400, refusal.message, code=refusal.code)
 
 
-def from_refusal(error: RequestRefused) -> ApiError:
-    """The engine's no: too long for ever (400), too much for now (429), or never again (503)."""
-    if error.code == "queue_full":
-        return ApiError(429, error.message, code=error.code, headers={"Retry-After": RETRY_AFTER_S})
-    if error.code == "shutting_down":
-        return shutting_down()
-    if error.code == "engine_failed":
-        return ApiError(503, "The engine has stopped; this server answers no more requests.", code=error.code)
-    return ApiError(400, error.message, code=error.code)
-
-
-def from_validation(error: ValidationError, model: type[BaseModel]) -> ApiError:
-    """The first fault that pydantic found, with the field's own description of what is accepted."""
-    fault = error.errors(include_url=False, include_context=True)[0]
-    location, given = fault["loc"], shown(fault["input"])
-    param = path(location)
-    if fault["type"] == "missing":
-        return invalid(f"'{param}' is missing.", param, code="missing_required_parameter")
-    field = model.model_fields.get(str(location[0])) if location else None
-    if field is not None and field.description and len(location) == 1:
-        return invalid(f"'{param}' must be {field.description}; got {given}.", param)
-    message = fault["msg"].replace("Input should be", "must be").replace("String should", "must")
-    return invalid(f"'{param}' {message}; got {given}.", param)
-
-
-def path(parts: Sequence[int | str]) -> str:
-    """OpenAI's notation of a place in a request: messages[0].content[1].type"""
-    text = ""
-    for part in parts:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
-
-
-def shown(value: Any, limit: int = 60) -> str:
-    """A JSON value as a short piece of an error message."""
-    if isinstance(value, list):
-        return f"an array of {len(value)}"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return "a number that is not finite"
-    text = json.dumps(value[:limit] if isinstance(value, str) else value, ensure_ascii=False, default=repr)
-    return text if len(text) <= limit + 2 else text[:limit] + "…"
+@contextmanager
+def api_errors(request_id: str, places: Places) -> Iterator[None]:
+    """What goes wrong inside with a request becomes an ApiError."""
+    try:
+        yield
+    except FieldError as fault:
+        raise from_fault(fault, places) from None
+    except RequestRefused as refusal:
+        raise from_refusal(refusal) from None
+    except AnswerFailed as failure:
+        logger.error("request %s failed in the engine: %s", request_id, failure)
+        raise internal_error(request_id) from None
 
 
 async def handle_http_exception(request: Request, error: Exception) -> JSONResponse:
@@ -135,4 +131,4 @@ async def handle_http_exception(request: Request, error: Exception) -> JSONRespo
         message, code = f"{request.method} is not allowed on {request.url.path}.", "method_not_allowed"
     else:
         message, code = str(error.detail), None
-    return ApiError(error.status_code, message, code=code, headers=error.headers).response()
+    return error_response(request, ApiError(error.status_code, message, code=code, headers=error.headers))

@@ -1,4 +1,6 @@
-"""What a server says about itself: /v1/models, /health, /version; and POST /reset_prefix_cache."""
+"""What a server says about itself: /v1/models, /health, /version, /stats; and POST /reset_prefix_cache."""
+
+from dataclasses import asdict
 
 from fastapi import APIRouter
 from starlette.requests import Request as HTTPRequest
@@ -6,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 import tokenline
 from tokenline.engine.request import RequestRefused
-from tokenline.server.answers import ModelCard, ModelList
 from tokenline.server.errors import from_refusal
+from tokenline.server.openai.answers import ModelCard, ModelList
 from tokenline.server.state import ServerState
 
 
@@ -20,7 +22,7 @@ def info_routes(state: ServerState) -> APIRouter:
             "object": "model",
             "created": state.settings.created,
             "owned_by": "tokenline",
-            "max_model_len": state.engine.limits.max_model_len,
+            "max_model_len": state.service.engine.limits.max_model_len,
         }
 
     @router.get("/v1/models", responses={200: {"model": ModelList}})
@@ -39,7 +41,7 @@ def info_routes(state: ServerState) -> APIRouter:
     @router.get("/health")
     async def health() -> Response:
         """200 as long as requests can be answered."""
-        if not state.engine.healthy:
+        if not (await state.service.engine.health()).ok:
             return JSONResponse({"status": "failed"}, 503)
         return JSONResponse({"status": "ok"})
 
@@ -47,12 +49,18 @@ def info_routes(state: ServerState) -> APIRouter:
     async def version() -> Response:
         return JSONResponse({"version": tokenline.__version__})
 
+    @router.get("/stats")
+    async def stats(http: HTTPRequest) -> Response:
+        """What the engine and its prefix cache hold and have done, as of the last step."""
+        state.caller(http)
+        return JSONResponse(asdict(await state.service.engine.stats()))
+
     @router.post("/reset_prefix_cache")
     async def reset_prefix_cache(http: HTTPRequest) -> Response:
         """Forget all held prefixes. Running requests keep what they use."""
         state.caller(http)
         try:
-            await state.engine.reset_prefix_cache()
+            await state.service.engine.reset_prefix_cache()
         except RequestRefused as refusal:
             raise from_refusal(refusal) from None
         return JSONResponse({"status": "ok"})

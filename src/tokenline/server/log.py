@@ -1,4 +1,4 @@
-"""One line a request, and the outermost layer of the application that writes it.
+"""The log: one line per request, as text or as JSON.
 
 The line's facts are gathered in a `RequestRecord`, which handlers fill in as they learn them. Knows no route.
 """
@@ -6,20 +6,15 @@ The line's facts are gathered in a `RequestRecord`, which handlers fill in as th
 import json
 import logging
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tokenline.server.errors import CLIENT_CLOSED_REQUEST, ApiError, ClientGone, internal_error
+from tokenline.server.errors import ApiError
+from tokenline.service.answer import Answer
 
 logger = logging.getLogger("tokenline.request")
-
-QUIET_ROUTES = ("/health",)  # asked every few seconds by whoever watches the server
 
 
 @dataclass(slots=True)
@@ -38,8 +33,34 @@ class RequestRecord:
     output: int | None = None
     queue_ms: float | None = None
     prefill_ms: float | None = None
+    restored: int | None = None  # of the cached tokens, those from the disk; left out where there are none
+    evicted: int | None = None  # of the computed tokens, those that were held once
+    evicted_ago_s: float | None = None
+    match: int | None = None  # tokens that an earlier line had, where that is more than could be used
     finish: str | None = None  # "stop", "length", "tool_calls", "abort", "error"; several choices: joined by "+"
     error: str | None = None
+
+    def note(self, answer: Answer) -> None:
+        """Write down what became of an answer, which is closed."""
+        usage, reasons = answer.usage(), answer.end_reasons()
+        self.prompt, self.output = usage.prompt_tokens, usage.completion_tokens
+        if all(reasons):
+            self.finish = "+".join(sorted({reason for reason in reasons if reason}))
+        elif self.finish is None:
+            self.finish = "abort"
+        use = usage.cache
+        if use is not None:
+            self.cached, self.computed = use.cached, use.computed
+            self.queue_ms, self.prefill_ms = round(use.queue_s * 1000, 1), round(use.prefill_s * 1000, 1)
+            self.restored, self.evicted = use.restored or None, use.evicted or None
+            self.evicted_ago_s = None if use.evicted_ago_s is None else round(use.evicted_ago_s, 1)
+            self.match = use.longest_match if use.longest_match > use.cached else None
+
+    def failed(self, error: ApiError) -> None:
+        """Write down that the request ended with an error, perhaps in the middle of its answer."""
+        self.error = error.code
+        if error.status == 500:
+            self.finish = "error"
 
     def fields(self) -> dict[str, Any]:
         """The facts that are known, in the order in which they are written."""
@@ -55,6 +76,10 @@ class RequestRecord:
             "output": self.output,
             "queue_ms": self.queue_ms,
             "prefill_ms": self.prefill_ms,
+            "restored": self.restored,
+            "evicted": self.evicted,
+            "evicted_ago_s": self.evicted_ago_s,
+            "match": self.match,
             "total_ms": round((time.perf_counter() - self.started) * 1000, 1),
             "finish": self.finish,
             "error": self.error,
@@ -72,52 +97,6 @@ def name_request(request: Request, prefix: str) -> RequestRecord:
     record = record_of(request)
     record.id = prefix + record.id.removeprefix("req-")
     return record
-
-
-async def handle_api_error(request: Request, error: Exception) -> Response:
-    """Answer with the error, and note its code for the line."""
-    assert isinstance(error, ApiError)
-    record_of(request).error = error.code
-    return error.response()
-
-
-class RequestLog:
-    """ASGI middleware: opens the record, adds `x-request-id`, answers what nobody caught, writes the line."""
-
-    def __init__(self, app: ASGIApp):
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        record = RequestRecord(id=f"req-{uuid.uuid4().hex}", method=scope["method"], route=scope["path"])
-        scope["tokenline.record"] = record
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                record.status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = record.id
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_id)
-        except ClientGone:
-            # Nobody reads this, but a server wants every request to be answered.
-            record.finish = "abort"
-            if record.status is None:
-                await send_with_id({"type": "http.response.start", "status": CLIENT_CLOSED_REQUEST, "headers": []})
-                await send_with_id({"type": "http.response.body", "body": b""})
-        except Exception:
-            logger.exception("request %s failed", record.id)
-            record.finish, record.error = "error", "internal_error"
-            if record.status is None:
-                await internal_error(record.id).response()(scope, receive, send_with_id)
-            else:
-                raise
-        finally:
-            level = logging.DEBUG if record.route in QUIET_ROUTES and record.status == 200 else logging.INFO
-            logger.log(level, "request", extra={"fields": record.fields()})
 
 
 class TextFormatter(logging.Formatter):

@@ -80,7 +80,7 @@ def run(
     with listener, _signals_end_here():
         server.run(sockets=[listener])
     if server.engine_failed:
-        raise ServerError(f"the engine has stopped: {state.engine.failure}")
+        raise ServerError(f"the engine has stopped: {server.failure}")
 
 
 def make_server(app: FastAPI, on_ready: Callable[[], object] = lambda: None) -> "TokenlineServer":
@@ -109,6 +109,7 @@ class TokenlineServer(uvicorn.Server):
         self._state = state
         self._on_ready = on_ready
         self.engine_failed = False
+        self.failure: str | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -116,8 +117,9 @@ class TokenlineServer(uvicorn.Server):
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        if not self._state.engine.healthy:
-            self.engine_failed = True
+        health = await self._state.service.engine.health()
+        if not health.ok:
+            self.engine_failed, self.failure = True, health.failure
             return True
         return await super().on_tick(counter)
 

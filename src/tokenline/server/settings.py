@@ -3,8 +3,6 @@
 import time
 from dataclasses import dataclass, field
 
-AUTO, NONE = "auto", "none"
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
@@ -12,8 +10,8 @@ class ServerSettings:
 
     model_names: tuple[str, ...]  # names under which the model is served; answers without a name use the first
     api_keys: tuple[str, ...] = ()  # any of them opens the API; none: no authentication
-    tool_call_parser: str = AUTO  # "auto": by the chat template; "none"; or a name from `parse.registry`
-    reasoning_parser: str = AUTO
+    tool_call_parser: str = "auto"  # "auto": by the chat template; "none"; or a name from `parse.registry`
+    reasoning_parser: str = "auto"
     max_body_bytes: int = 32 * 1024 * 1024
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time shown by /v1/models
     shutdown_grace_s: float = 10.0  # how long running requests may go on after SIGTERM

@@ -1,36 +1,45 @@
-"""Server-sent events as OpenAI's clients expect them: `data: {json}` frames, then `data: [DONE]`.
-
-Knows frames and connections; what a chunk looks like is the routes' business.
-"""
+"""Server-sent events: frames, and the response that sends an answer's. What a frame says is a protocol's business."""
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
-from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from tokenline.server.disconnect import unless_gone
-from tokenline.server.errors import ApiError, ClientGone, internal_error
-from tokenline.server.generate import Generation
+from tokenline.fields import Places
+from tokenline.server.errors import ApiError, ClientGone, api_errors, internal_error
+from tokenline.server.log import RequestRecord
 from tokenline.server.settings import ServerSettings
+from tokenline.service.answer import Answer
 
 logger = logging.getLogger(__name__)
 
-DONE = b"data: [DONE]\n\n"
+
+class Frame(NamedTuple):
+    """One event: JSON, or a text without line breaks; named where the protocol names its events."""
+
+    data: Mapping[str, Any] | str
+    event: str | None = None
 
 
-def frame(data: Mapping[str, Any]) -> bytes:
-    """One event. JSON has no line breaks, so it is one line whatever the text."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n\n"
+Frames = AsyncGenerator[Frame, None]
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of an event. JSON has no line breaks, so it is one line whatever the text."""
+    data = frame.data
+    if not isinstance(data, str):
+        data = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    name = f"event: {frame.event}\n" if frame.event else ""
+    return f"{name}data: {data}\n\n".encode()
 
 
 class AnswerStream(EventSourceResponse):
-    """Sends the chunks of one generation. Whatever ends the response, the generation is closed with it.
+    """Sends the frames of one answer that is open. Whatever ends the response, the answer is closed with it.
 
     sse-starlette watches the connection, so a client that leaves is noticed also while nothing is being sent, and sends
     comment lines meanwhile.
@@ -38,12 +47,15 @@ class AnswerStream(EventSourceResponse):
 
     def __init__(
         self,
-        generation: Generation,
-        chunks: AsyncGenerator[Mapping[str, Any], None],
+        answer: Answer,
+        frames: Frames,
+        error_frame: Callable[[ApiError], Frame],
+        record: RequestRecord,
+        places: Places,
         settings: ServerSettings,
     ):
         super().__init__(
-            _frames(generation, chunks),
+            _bytes(frames, error_frame, record, places),
             ping=settings.ping_s,
             sep="\n",
             send_timeout=settings.send_timeout_s,
@@ -51,24 +63,9 @@ class AnswerStream(EventSourceResponse):
             # cutting streams before that is only the last resort.
             shutdown_grace_period=settings.shutdown_grace_s + 5,
         )
-        self._generation = generation
-
-    @classmethod
-    async def open(
-        cls,
-        http: Request,
-        generation: Generation,
-        chunks: AsyncGenerator[Mapping[str, Any], None],
-        settings: ServerSettings,
-    ) -> Self:
-        """Begin the generation, so that a refusal or an early failure is still a plain error answer."""
-        try:
-            await unless_gone(http, generation.open(settings.stream_open_after_s))
-        except BaseException:
-            await generation.aclose()
-            raise
-        generation.record.stream = True
-        return cls(generation, chunks, settings)
+        self._answer = answer
+        self._record = record
+        record.stream = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -76,23 +73,24 @@ class AnswerStream(EventSourceResponse):
         except SendTimeoutError:
             raise ClientGone from None
         finally:
-            await self._generation.aclose()
+            await self._answer.aclose()
+            self._record.note(self._answer)
 
 
-async def _frames(
-    generation: Generation, chunks: AsyncGenerator[Mapping[str, Any], None]
+async def _bytes(
+    frames: Frames, error_frame: Callable[[ApiError], Frame], record: RequestRecord, places: Places
 ) -> AsyncGenerator[bytes, None]:
-    record = generation.record
     try:
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                yield frame(chunk)
-        yield DONE
+        with api_errors(record.id, places):
+            async with aclosing(frames):
+                async for frame in frames:
+                    yield encode(frame)
     except ApiError as error:
         # The status is long sent; the only honest end is an error event and a closed connection.
-        record.error = error.code
-        yield frame(error.body())
+        record.failed(error)
+        yield encode(error_frame(error))
     except Exception:
         logger.exception("stream %s failed", record.id)
-        record.finish, record.error = "error", "internal_error"
-        yield frame(internal_error(record.id).body())
+        error = internal_error(record.id)
+        record.failed(error)
+        yield encode(error_frame(error))

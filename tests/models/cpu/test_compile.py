@@ -19,6 +19,9 @@ def full(self, *args, **kwargs):
 caching.IndexDataCacheFile.save = full
 from tokenline.models.cpu.compile import compile_kernels
 kernels = compile_kernels()
+import numpy as np
+from tokenline.models.cpu.quantise import quantise_q8
+assert quantise_q8(np.ones((1, 32), np.float32))[0].max() == 127
 assert kernels.panel_product.address and kernels.forward.signatures
 """
 

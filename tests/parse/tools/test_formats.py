@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.parse.answers import Answer, every_cut
+from tokenline.parse.delta import ToolCallDelta, join
 from tokenline.parse.registry import make_parser
 
 
@@ -111,7 +112,10 @@ class TestQwen3Coder:
     def test_a_string_streams_before_its_end(self) -> None:
         parser = make_parser("qwen3_coder", None)
         deltas = [*parser.feed("<tool_call>\n<function=f>\n<parameter=a>\nfirst line\nsec")]
-        assert "".join(call.arguments for delta in deltas for call in delta.tool_calls) == '{"a": "first line\\nsec'
+        assert (
+            "".join(delta.arguments for delta in deltas if isinstance(delta, ToolCallDelta))
+            == '{"a": "first line\\nsec'
+        )
 
     def test_no_parameters(self) -> None:
         assert read("qwen3_coder", "<tool_call>\n<function=now>\n</function>\n</tool_call>").calls == [("now", "{}")]
@@ -162,8 +166,8 @@ class TestKimi:
             "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>{}<|tool_call_end|>"
             "<|tool_calls_section_end|>"
         )
-        (delta,) = make_parser("kimi_k2", None).feed(text)
-        assert [(call.id, call.name) for call in delta.tool_calls] == [("functions.f:3", "f")]
+        (call,) = join(make_parser("kimi_k2", None).feed(text))
+        assert call == ToolCallDelta(0, "functions.f:3", "f", "{}")
 
 
 class TestMistral:
@@ -182,8 +186,8 @@ class TestMistral:
 
     def test_the_models_own_id_is_used_where_the_template_takes_it_back(self) -> None:
         for given, kept in (("abc123def", True), ("call_1", False)):
-            (delta,) = make_parser("mistral", None).feed(f"[TOOL_CALLS]f[CALL_ID]{given}[ARGS]{{}}")
-            (call,) = delta.tool_calls
+            (call,) = join(make_parser("mistral", None).feed(f"[TOOL_CALLS]f[CALL_ID]{given}[ARGS]{{}}"))
+            assert isinstance(call, ToolCallDelta)
             assert (call.id == given) == kept
             assert call.id is not None
             assert len(call.id) == 9

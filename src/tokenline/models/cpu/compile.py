@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from numba import cfunc, njit, typeof, types
 
 from tokenline.models.cpu.attention import attend_span
+from tokenline.models.cpu.draw import compile_draw
 from tokenline.models.cpu.job import Job, Memory, Shape, Weights
 from tokenline.models.cpu.linear import panel_product
 from tokenline.models.cpu.simd import cpu_features
@@ -27,6 +28,7 @@ class Kernels(NamedTuple):
 
 def compile_kernels() -> Kernels:
     """Compile what is not in Numba's cache on disk; all of it, so that no request waits for that."""
+    compile_draw()
     try:
         return _compile(keep=True)
     except OSError as error:  # a full disk, say

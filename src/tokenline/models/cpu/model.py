@@ -21,13 +21,13 @@ from tokenline.models.cpu.job import (
     sync_words,
 )
 from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
+from tokenline.models.cpu.logits import NumpyLogits
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
 from tokenline.models.cpu.shelf import Shelf
 from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
-from tokenline.models.logits import NumpyLogits
 from tokenline.models.memory import available_memory
 from tokenline.models.threads import usable_threads
 from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint

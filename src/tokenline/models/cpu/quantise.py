@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from tokenline.models.cpu.linear import GROUP
+from tokenline.models.kernel_cache import keep_compiled
 
 
 def quantise_q8(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +30,8 @@ def quantise_q8(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return q.reshape(rows, -1), scale.reshape(rows, -1)
 
 
-@njit(nogil=True, cache=True)
+@keep_compiled
+@njit(nogil=True)
 def _largest_bits(groups, largest):  # type: ignore[no-untyped-def]
     """The bits of the largest magnitude of each group. Integers, since LLVM makes vector code of their maximum only;
     the bits of floats of one sign lie in the order of the floats, with NaN above infinity.
@@ -41,7 +43,8 @@ def _largest_bits(groups, largest):  # type: ignore[no-untyped-def]
         largest[group] = most
 
 
-@njit(nogil=True, cache=True)
+@keep_compiled
+@njit(nogil=True)
 def _round(groups, inverse, q):  # type: ignore[no-untyped-def]
     for group in range(len(groups)):
         factor = inverse[group]

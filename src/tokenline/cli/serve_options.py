@@ -1,0 +1,68 @@
+"""The options of `tokenline serve`, checked as far as they can be without a model.
+
+Knows what values are possible; does not know the command line's parser nor what an option leads to. A wrong value is a
+CommandError that names its option, raised before anything is downloaded or loaded.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenline.cli.console import CommandError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """None: the default depends on the model or the machine."""
+
+    model: str | None  # a path or a hub id; None: the default model
+    host: str
+    port: int  # 0: any free one
+    device: str
+    dtype: str
+    max_model_len: int | None  # tokens
+    kv_cache_memory: int | None  # bytes
+    cache_dir: Path | None  # None: evicted prefixes are not kept
+    cache_dir_size: int | None  # bytes
+    max_num_seqs: int
+    served_model_names: tuple[str, ...]
+    chat_template: str | None  # Jinja source; None: the model's own
+    tool_call_parser: str
+    reasoning_parser: str
+    api_keys: tuple[str, ...]
+    log_level: str
+    log_json: bool
+
+    def __post_init__(self) -> None:
+        for key in self.api_keys:
+            if not key or not key.isascii() or not key.isprintable() or " " in key:
+                raise CommandError("--api-key: a key must be printable ASCII without spaces, and not empty")
+        for name in self.served_model_names:
+            if not name.strip() or not name.isprintable():
+                raise CommandError("--served-model-name: a name must be printable and not empty")
+        self._check_parsers()
+        if self.cache_dir is None and self.cache_dir_size is not None:
+            raise CommandError("--cache-dir-size: needs --cache-dir")
+        if self.cache_dir is not None and self.cache_dir.exists() and not self.cache_dir.is_dir():
+            raise CommandError(f"--cache-dir {self.cache_dir}: not a directory")
+
+    def _check_parsers(self) -> None:
+        from tokenline.parse.registry import reasoning_parsers, tool_parsers
+
+        for option, name, known in (
+            ("--tool-call-parser", self.tool_call_parser, tool_parsers()),
+            ("--reasoning-parser", self.reasoning_parser, reasoning_parsers()),
+        ):
+            if name not in ("auto", "none", *known):
+                raise CommandError(f"{option}: must be one of auto, none, {', '.join(known)}, not {name!r}")
+
+
+def read_template(file: Path | None) -> str | None:
+    """The text of a --chat-template FILE."""
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"--chat-template {file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except OSError as error:
+        raise CommandError(f"--chat-template {file}: {error.strerror}") from error

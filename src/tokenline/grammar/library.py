@@ -1,0 +1,274 @@
+"""The grammar library (llguidance), kept from harming the process: the only module that imports it.
+
+It is imported on first use. Its errors, panics (which derive from BaseException) and limits become ordinary exceptions.
+It recurses over what it compiles, so it compiles on threads of its own whose stacks are large enough for all that the
+limits of this room let through.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+STACK_BYTES = 512 * 2**20  # address space, of which only what is used is ever taken
+MAX_TOKEN_BYTES = 500  # the library panics at tokens of 1,024 bytes and more; nothing that is constrained needs them
+_T = TypeVar("_T")
+_STACK_LOCK = threading.Lock()  # the size is the process's: held while a thread starts, which takes microseconds
+
+
+class Tokens(Protocol):
+    """What is needed of a tokenizer (`render.tokenizer.Tokenizer` has it)."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The UTF-8 bytes that this id stands for, perhaps part of a character."""
+        ...
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the id is a control token, which no text contains."""
+        ...
+
+
+class LibraryError(Exception):
+    """What the library said of a grammar, a mask or a token."""
+
+
+@contextlib.contextmanager
+def ordinary_errors() -> Iterator[None]:
+    """Let the library's panics out as LibraryError."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise LibraryError(f"the grammar library failed: {error}") from None
+        raise
+
+
+def on_large_stack(work: Callable[[], _T]) -> _T:
+    """Do this on a thread of its own, and wait for it."""
+    result: list[_T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with ordinary_errors():
+                result.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="grammar", daemon=True)
+    with _STACK_LOCK:
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+class Library:
+    """The library with one vocabulary. May be used by several threads."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        tokenizer_size: int,
+        vocab_size: int,
+        end_ids: Set[int],
+        encode: Callable[[str], Sequence[int]] | None,
+    ) -> None:
+        self._tokens = tokens
+        self._size = min(tokenizer_size, vocab_size)
+        self._vocab_size = vocab_size
+        self._end_ids = sorted(token_id for token_id in end_ids if token_id < vocab_size)
+        self._encode = encode
+        self._lock = threading.Lock()  # held by the first use, while the vocabulary is read
+        self._vocabulary: _Vocabulary | None = None
+
+    @property
+    def vocabulary(self) -> "_Vocabulary":
+        if self._vocabulary is None:
+            with self._lock:
+                if self._vocabulary is None:
+                    self._vocabulary = _Vocabulary(
+                        self._tokens, self._size, self._vocab_size, self._end_ids, self._encode
+                    )
+        return self._vocabulary
+
+    def special_id(self, text: str) -> int | None:
+        """The id of the control token that is spelled like this."""
+        return self.vocabulary.special_ids.get(text.encode())
+
+    def compile(self, source: str) -> "Matcher":
+        """A grammar in the library's Lark notation, at its start, with its first mask worked out so that what is too
+        large shows now. Raises LibraryError.
+        """
+        import llguidance
+
+        limits = _limits()
+        options = '%llguidance {"no_forcing": true}\n' if self._encode is None else ""
+        vocabulary = self.vocabulary
+
+        def work() -> Matcher:
+            matcher = llguidance.LLMatcher(
+                vocabulary.tokenizer,
+                llguidance.LLMatcher.grammar_from_lark(options + source),
+                log_level=0,
+                limits=limits,
+            )
+            made = Matcher(matcher, vocabulary)
+            made.copy().mask()
+            return made
+
+        return on_large_stack(work)
+
+    def accepts(self, source: str) -> str:
+        """What is wrong with a grammar, without its vocabulary; "" if nothing. Cheaper than `compile`."""
+        import llguidance
+
+        limits = _limits()
+        try:
+            return on_large_stack(
+                lambda: llguidance.LLMatcher.validate_grammar(
+                    llguidance.LLMatcher.grammar_from_lark(source), limits=limits
+                )
+            )
+        except LibraryError as error:
+            return str(error)
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether an expression (`patterns`) matches a whole text, in time linear in its length."""
+        import llguidance
+
+        source = f"start: /{pattern.replace('/', '[/]')}/"
+        with ordinary_errors():
+            matcher = llguidance.LLMatcher(
+                _byte_tokenizer(), llguidance.LLMatcher.grammar_from_lark(source), log_level=0
+            )
+            data = list(text.encode())
+            return matcher.try_consume_tokens(data) == len(data) and bool(matcher.is_accepting())
+
+
+def _limits() -> Any:
+    """Above the library's defaults where those are too small for what people send (1,000 optional properties make 2,000
+    items in a row), below them where they are more than an answer's thread should wait for.
+    """
+    import llguidance
+
+    return llguidance.LLParserLimits(
+        max_items_in_row=20_000,
+        initial_lexer_fuel=2_000_000,  # 40 ms
+        step_lexer_fuel=400_000,  # 30 ms
+        step_max_items=200_000,  # 10 ms
+        max_lexer_states=50_000,  # 1 to 2 kB each
+        max_grammar_size=500_000,
+        verbose_errors=False,  # grammars do not belong into messages
+    )
+
+
+def _byte_tokenizer() -> Any:
+    import llguidance
+
+    return llguidance.LLTokenizer("byte")
+
+
+class _Vocabulary:
+    """The vocabulary as the library takes it (its wrapper's attributes), and what is known of it besides."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        size: int,
+        vocab_size: int,
+        end_ids: Sequence[int],
+        encode: Callable[[str], Sequence[int]] | None,
+    ) -> None:
+        import llguidance
+
+        # No bytes: never allowed. So are the ids between the tokenizer's and the model's sizes.
+        pieces = [tokens.token_bytes(token_id) for token_id in range(size)]
+        specials = [token_id for token_id in range(size) if tokens.is_special(token_id)]
+        self.special_ids = {pieces[token_id]: token_id for token_id in specials if token_id not in end_ids}
+        self.special_token_ids = sorted({*specials, *end_ids})
+        self.tokens = [piece if len(piece) <= MAX_TOKEN_BYTES else b"" for piece in pieces]
+        self.tokens += [b""] * (vocab_size - size)
+        for token_id in self.special_token_ids:  # the library finds them by their text, so each needs one of its own
+            self.tokens[token_id] = b"<|%d|>" % token_id
+        if not end_ids:  # the library needs one; beyond the model's ids it is never sampled
+            end_ids = [len(self.tokens)]
+            self.tokens.append(b"<|end|>")
+            self.special_token_ids.append(end_ids[0])
+        self.eos_token_id = end_ids[0]
+        self.words = -(-len(self.tokens) // 32)
+        self.model_words = -(-vocab_size // 32)
+        self._encode = encode
+        self._pieces = pieces
+        self._special = frozenset(self.special_token_ids)
+        with ordinary_errors():
+            wrapper: Any = self  # what a TokenizerWrapper has
+            self.tokenizer = llguidance.LLTokenizer(wrapper, eos_token=list(end_ids))
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        """The ids of a text that is forced. Another text's than asked for would be a wrong answer, so it is compared:
+        some tokenizers begin every text with a space, and some read control tokens in it.
+        """
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        if self._encode is not None:
+            ids = list(self._encode(text))
+            spelled = b"".join(self._pieces[token_id] for token_id in ids)
+            if spelled == text.encode() and not self._special.intersection(ids):
+                return ids
+        return list(self.tokenizer.greedy_tokenize(text))
+
+
+class Matcher:
+    """A place in a compiled grammar. Used by one thread at a time."""
+
+    def __init__(self, matcher: Any, vocabulary: _Vocabulary) -> None:
+        self._matcher = matcher
+        self._vocabulary = vocabulary
+        self._mask = np.empty(vocabulary.words, np.int32)
+
+    def copy(self) -> "Matcher":
+        """Another one at the same place."""
+        with ordinary_errors():
+            return Matcher(self._matcher.deep_copy(), self._vocabulary)
+
+    def mask(self) -> np.ndarray:
+        """int32 [words]: bit i of word w is set if id 32 * w + i may come next. Raises LibraryError."""
+        with ordinary_errors():
+            self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+            # The library answers "only the end" to what it cannot work out.
+            if self._matcher.is_error():
+                raise LibraryError(_first_line(self._matcher.get_error()))
+        return self._mask[: self._vocabulary.model_words]
+
+    def accept(self, token_id: int) -> bool:
+        """Go on with this id; False, and no way on, if it may not come next."""
+        with ordinary_errors():
+            return bool(self._matcher.consume_token(token_id))
+
+    def accept_text(self, data: bytes) -> bool:
+        """Go on with these bytes, however they are cut into tokens."""
+        try:
+            ids = self._vocabulary.tokenizer.greedy_tokenize(data.decode())
+        except UnicodeDecodeError:  # it ends inside of a character
+            return False
+        return all(map(self.accept, ids))
+
+    def forced(self) -> list[int]:
+        """The ids that come next whatever is sampled."""
+        with ordinary_errors():
+            return list(self._matcher.compute_ff_tokens())
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n")[0].removesuffix(".")

@@ -1,0 +1,133 @@
+"""Parameters that are written as plain text between tags, without types and escapes (Qwen3-Coder and its relatives).
+
+The reader decides by the schema what a text means: with a type that can only be a string, the text itself; else a
+number, JSON and so on, and a string where nothing else fits. So a parameter can be enforced where each text that is let
+through is read as a value that the schema allows: strings alone, anything but strings, or a mixture without conditions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tokenline.fields import Path
+from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.notation import quoted, slashed
+from tokenline.grammar.schema import Schemas
+from tokenline.grammar.schema_source import json_rule
+from tokenline.grammar.schema_values import Values, listed_values, resolved
+from tokenline.grammar.tool_formats import XmlCalls
+
+_PLAIN = {"type"}  # keywords of a schema without conditions
+_SPACE = r"/[ \t\r\n]{1,16}/"
+_MAX_NESTING = 8
+
+
+class Parameters:
+    """Rules for the parameters of functions in one format."""
+
+    def __init__(self, form: XmlCalls, schemas: Schemas, rule: Callable[[str, str], None]) -> None:
+        """`rule`: adds a rule of this name to the grammar."""
+        self._form = form
+        self._schemas = schemas
+        self._values = Values(schemas.definitions)
+        self._rule = rule
+        # What the reader may take for a value's end does not stand in a value.
+        ends = [text for text in (form.value_end, form.call_end, form.parameter, form.section_end) if text]
+        rule("RAW", f"/(?s:.*)/ & ~(/(?s:.*)/ ({' | '.join(map(quoted, ends))}) /(?s:.*)/)")
+        rule("END", f"{quoted(self._line + form.value_end)}")
+        rule("WS", _SPACE)
+        rule("KEY", r'/[^\s"<>{}]{1,64}/')
+        rule("value", "RAW_VALUE")
+        rule("RAW_VALUE", "RAW END")
+
+    @property
+    def _line(self) -> str:
+        return "\n" if self._form.value_lines else ""
+
+    def any(self) -> str:
+        """Parameters of any name with any text."""
+        return f"({self._opened('KEY')} RAW_VALUE WS?)*"
+
+    def of(self, prepared: Any, prefix: str, at: Path) -> str:
+        """Parameters that hold to this prepared schema, in its order."""
+        schema = resolved(prepared, self._schemas.definitions)
+        schema = {} if schema is True else schema
+        known = {"type", "properties", "required", "additionalProperties", "allOf"}
+        others = schema.get("additionalProperties", True)
+        if set(schema) - known or self._only_type(schema.get("allOf")) or not isinstance(others, bool):
+            raise ConstraintError(at, "can be enforced in this format only by 'properties' and 'required'.")
+        parts = []
+        properties: dict[str, Any] = schema.get("properties", {})
+        required = schema.get("required", [])
+        for number, name in enumerate([*properties, *(name for name in required if name not in properties)]):
+            part = properties.get(name, others)
+            if part is False:
+                continue
+            body = self._value(part, f"{prefix}_{number}", (*at, "properties", name))
+            whole = f"{self._opened(quoted(name))} {body} WS?"
+            parts.append(whole if name in required else f"({whole})?")
+        if others:
+            if properties:
+                taken = " | ".join(quoted(name) for name in {**properties, **dict.fromkeys(required)})
+                self._rule(f"KEY_{prefix.upper()}", f"KEY & ~({taken})")
+                parts.append(f"({self._opened(f'KEY_{prefix.upper()}')} RAW_VALUE WS?)*")
+            else:
+                parts.append(self.any())
+        return " ".join(parts)
+
+    def _only_type(self, parts: Sequence[Any] | None) -> bool:
+        return any(part is not True for part in parts or ())
+
+    def _opened(self, key: str) -> str:
+        form = self._form
+        value = f" WS? {quoted(form.value)}" if form.value else ""
+        line = ' "\\n"' if form.value_lines else ""
+        return f"{quoted(form.parameter)} {key} {quoted(form.key_end)}{value}{line}"
+
+    def _value(self, schema: Any, name: str, at: Path) -> str:
+        """What stands for a value and its end."""
+        forms = self._forms(schema)
+        texts = [form for form in forms if "string" in self._values.types(form)]
+        others = [form for form in forms if "string" not in self._values.types(form)]
+        plain = all(form is True or set(form) <= _PLAIN for form in forms)
+        if plain and texts:
+            return "RAW_VALUE"
+        if not texts:
+            self._rule(name, json_rule(schema, self._schemas))
+            return f"{name} WS? {quoted(self._form.value_end)}"
+        only_null = all(self._values.types(form) == {"null"} for form in others)
+        if only_null and all(self._values.types(form) == {"string"} for form in texts):
+            terminals = [self._text(form, at) for form in texts] + (['"null"'] if others else [])
+            self._rule(f"TEXT_{name.upper()}", f"({' | '.join(terminals)}) END")
+            return f"TEXT_{name.upper()}"
+        raise ConstraintError(
+            at,
+            "cannot be enforced in this format, in which a text may be read as another type than it was meant: "
+            "conditions can be set for strings, or for other types, not for both.",
+            code="unsupported_value",
+        )
+
+    def _forms(self, schema: Any, nesting: int = 0) -> list[Any]:
+        """The schema's alternatives."""
+        schema = resolved(schema, self._schemas.definitions)
+        if isinstance(schema, dict) and nesting < _MAX_NESTING:
+            if list(schema) == ["allOf"] and len(schema["allOf"]) == 1:
+                return self._forms(schema["allOf"][0], nesting + 1)
+            if list(schema) == ["anyOf"]:
+                return [form for option in schema["anyOf"] for form in self._forms(option, nesting + 1)]
+        return [schema] if schema is not False else []
+
+    def _text(self, schema: dict[str, Any], at: Path) -> str:
+        """A terminal for the texts of a schema of strings."""
+        values = listed_values(schema)
+        if values is not None:
+            return "(" + " | ".join(quoted(value) for value in values if isinstance(value, str)) + ")"
+        known = {"type", "pattern", "minLength", "maxLength", "format", "allOf"}
+        more = [part["pattern"] for part in schema.get("allOf", ()) if set(part) == {"type", "pattern"}]
+        if set(schema) - known or len(more) < len(schema.get("allOf", ())):
+            raise ConstraintError(at, "cannot be enforced in this format.", code="unsupported_value")
+        terminals = ["RAW"]
+        for pattern in [*([schema["pattern"]] if "pattern" in schema else []), *more]:
+            terminals.append(slashed(pattern.removeprefix("^").removesuffix("$")))
+        if "minLength" in schema or "maxLength" in schema:
+            terminals.append(f"/(?s:.{{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}})/")
+        return f"({' & '.join(terminals)})"

@@ -1,0 +1,205 @@
+"""Drawing one id from one row of logits, without sorting the vocabulary.
+
+A token's weight is `round(2**42 * exp((logit - largest) / temperature))`, an integer. Sums of integers are exact in any
+order, so a draw depends on nothing but the row: not on how many rows there are, nor on how a loop was cut.
+
+Tokens stand in the order of their logits, largest first, equal ones in the order of their ids. Whatever top_k, top_p
+and min_p leave is a beginning of that order; so all there is to find is the mass of it, and then the token in which the
+drawn mass lies. A histogram of the scores says in which narrow range of them either is, and only there tokens are
+put in order, by quickselect on their masses.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from tokenline.models.cpu.simd import keep_apart, kernel
+from tokenline.models.kernel_cache import keep_compiled
+
+WEIGHT_BITS = 42  # the weights of 2**21 tokens add up to less than 2**63
+
+_LOWEST = -64.0  # score to base 2 at which weights have long been 0
+_BUCKETS = 2049  # 32 for each unit of score
+_CHUNK = 1024  # scores that are weighed together: what that needs stays in the first-level cache
+_FEW = 24  # tokens that are sorted by insertion
+
+# Added to a number below 2**51 it leaves that, rounded to nearest, in the lower bits of the sum: a conversion to
+# integers that every CPU does several at a time.
+_MAGIC = 1.5 * 2.0**52
+_MAGIC_BITS = int(np.float64(_MAGIC).view(np.int64))
+_INV_LN2 = 1 / math.log(2)
+# A polynomial for 2**f, |f| <= 1/2, interpolated at Chebyshev's points: right to 2e-14
+_C0, _C1, _C2, _C3, _C4 = (
+    1.0000000000000135,
+    0.6931471805599498,
+    0.2402265069563948,
+    0.055504108664468914,
+    0.009618129194050473,
+)
+_C5, _C6, _C7, _C8, _C9 = (
+    0.001333355822572473,
+    0.00015403433700552133,
+    1.5252660064300674e-05,
+    1.3259652175334891e-06,
+    1.020815755911803e-07,
+)
+
+
+@keep_compiled
+@njit(nogil=True, error_model="numpy")
+def draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, tokens):  # type: ignore[no-untyped-def]
+    """The id that `uniform` in [0, 1) draws from float32 [vocab], for a temperature above 0. A logit must be finite.
+
+    `weights` (int64 [vocab]), `buckets` (int16 [vocab]) and `tokens` (int64 [vocab]) are memory to work in.
+    """
+    vocab = len(logits)
+    largest = np.float64(logits[0])
+    for i in range(vocab):
+        largest = max(largest, np.float64(logits[i]))
+    factor = min(_INV_LN2 / temperature, 1e300)  # never infinite: 0 times it is 0
+    total = _weigh(logits, largest, factor, weights, buckets)
+    few = 0 < top_k < vocab
+    in_order = few or top_p < 1
+    counts, masses = np.zeros(_BUCKETS, np.int32), np.zeros(_BUCKETS, np.int64)
+    if in_order:
+        for i in range(vocab):
+            counts[buckets[i]] += 1
+            masses[buckets[i]] += weights[i]
+    if few:
+        total = _find(logits, weights, buckets, counts, masses, tokens, True, top_k - 1)[1]
+    if top_p < 1:
+        # a token stays while the mass before it is below top_p: up to the one that holds the last unit of that mass
+        nucleus = min(max(np.int64(math.ceil(top_p * total)), 1), total)
+        total = _find(logits, weights, buckets, counts, masses, tokens, False, nucleus - 1)[1]
+    least = np.int64(math.ceil(min_p * 2.0**WEIGHT_BITS))
+    if least > 0:
+        mass = np.int64(0)
+        for i in range(vocab):
+            mass += weights[i] if weights[i] >= least else 0
+        total = min(total, mass)
+    drawn = min(np.int64(uniform * total), total - 1)
+    if in_order:
+        return _find(logits, weights, buckets, counts, masses, tokens, False, drawn)[0]
+    last = 0
+    for i in range(vocab):
+        if weights[i] >= least:
+            drawn -= weights[i]
+            last = i
+            if drawn < 0:
+                break
+    return last
+
+
+@kernel
+def _weigh(logits, largest, factor, weights, buckets):  # type: ignore[no-untyped-def]
+    """Fill in the tokens' weights and buckets; the sum of the weights. `factor` makes scores to base 2 of differences
+    from the largest logit.
+    """
+    keep_apart()
+    powers, shifted = np.empty(_CHUNK, np.float64), np.empty(_CHUNK, np.float64)
+    ranges = np.empty(_CHUNK, np.float64)
+    power_bits, shifted_bits, range_bits = powers.view(np.int64), shifted.view(np.int64), ranges.view(np.int64)
+    total = np.int64(0)
+    for start in range(0, len(logits), _CHUNK):
+        size = min(_CHUNK, len(logits) - start)
+        for i in range(size):
+            score = (np.float64(logits[start + i]) - largest) * factor
+            score = score if score > _LOWEST else _LOWEST
+            ranges[i] = _MAGIC - score * 32
+            exponent = score + _MAGIC
+            shifted[i] = exponent
+            f = score - (exponent - _MAGIC)
+            f2 = f * f
+            f4 = f2 * f2
+            low, middle = (_C0 + _C1 * f) + (_C2 + _C3 * f) * f2, (_C4 + _C5 * f) + (_C6 + _C7 * f) * f2
+            powers[i] = low + (middle + (_C8 + _C9 * f) * f4) * f4
+        for i in range(size):  # 2**(exponent + WEIGHT_BITS), put together from its bits
+            shifted_bits[i] = (shifted_bits[i] - _MAGIC_BITS + (WEIGHT_BITS + 1023)) << 52
+        for i in range(size):
+            powers[i] = powers[i] * shifted[i] + _MAGIC
+        for i in range(size):
+            weight = power_bits[i] - _MAGIC_BITS
+            weights[start + i] = weight
+            total += weight
+        for i in range(size):
+            buckets[start + i] = np.int16(range_bits[i] - _MAGIC_BITS)
+    return total
+
+
+@kernel
+def _find(logits, weights, buckets, counts, masses, tokens, by_count, target):  # type: ignore[no-untyped-def]
+    """The first token, in order, with more than `target` tokens (or mass) before it and in it, and the mass of all
+    these. `target` is less than all there are.
+    """
+    keep_apart()
+    mass, bucket = np.int64(0), 0
+    while True:
+        inside = np.int64(counts[bucket]) if by_count else masses[bucket]
+        if target < inside:
+            break
+        target -= inside
+        mass += masses[bucket]
+        bucket += 1
+    low, high = 0, 0
+    bits = logits.view(np.int32)
+    for i in range(len(buckets)):
+        if buckets[i] == bucket:
+            # bits of floats as integers in the order of the floats (both zeros alike), the larger logit first
+            rank = np.int64(0) if logits[i] == 0 else np.int64(bits[i] ^ ((bits[i] >> 31) & 0x7FFFFFFF))
+            tokens[high] = (-rank << 32) + i
+            high += 1
+    while high - low > _FEW:
+        middle = _partition(tokens, low, high)
+        amount, passed = np.int64(middle - low), np.int64(0)
+        for i in range(low, middle):
+            passed += weights[tokens[i] & 0xFFFFFFFF]
+        if not by_count:
+            amount = passed
+        if target < amount:
+            high = middle
+        else:
+            target -= amount
+            mass += passed
+            low = middle
+    for i in range(low + 1, high):
+        key, j = tokens[i], i
+        while j > low and tokens[j - 1] > key:
+            tokens[j] = tokens[j - 1]
+            j -= 1
+        tokens[j] = key
+    for i in range(low, high):
+        token = tokens[i] & 0xFFFFFFFF
+        mass += weights[token]
+        target -= 1 if by_count else weights[token]
+        if target < 0:
+            return token, mass
+    return np.int64(-1), mass  # not reached: see `target`
+
+
+@kernel
+def _partition(keys, low, high):  # type: ignore[no-untyped-def]
+    """Hoare's: put smaller keys before larger ones; where the larger begin, which is inside. All keys differ."""
+    first, second, third = keys[low], keys[(low + high) // 2], keys[high - 1]
+    pivot = max(min(first, second), min(max(first, second), third))
+    i, j = low, high - 1
+    while i <= j:
+        while keys[i] < pivot:
+            i += 1
+        while keys[j] > pivot:
+            j -= 1
+        if i <= j:
+            keys[i], keys[j] = keys[j], keys[i]
+            i += 1
+            j -= 1
+    return i
+
+
+def compile_draw() -> None:
+    """Compile now what the first drawn token would wait for, or find it on disk."""
+    draw(np.zeros(1, np.float32), 1.0, 0, 1.0, 0.0, 0.0, *workspace(1))
+
+
+def workspace(vocab: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The last three arguments of `draw`."""
+    return np.empty(vocab, np.int64), np.empty(vocab, np.int16), np.empty(vocab, np.int64)

@@ -1,0 +1,257 @@
+"""What clients get: the OpenAI API's answers and chunks of today, as plain dictionaries with declared shapes.
+
+Plain, because a stream makes one a token. Keys that are not required are left out rather than sent as null, except
+where OpenAI sends null.
+"""
+
+import time
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+
+from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
+from tokenline.parse.message import Message
+from tokenline.parse.stream import EndReason
+from tokenline.service.events import Usage as UsageCounts
+
+DONE = "[DONE]"  # ends every stream
+
+
+class PromptTokensDetails(TypedDict):
+    cached_tokens: int  # found in the prefix cache: the engine's own count, 0 on a miss
+
+
+class CompletionTokensDetails(TypedDict):
+    reasoning_tokens: int
+
+
+class CacheAccount(TypedDict):
+    """This server's own: what the prefix cache knows of the gap between the prompt and `cached_tokens`."""
+
+    computed_tokens: int  # prompt_tokens - cached_tokens
+    restored_tokens: int  # of the cached ones, those that came from the disk
+    evicted_tokens: int  # of the computed ones, those that were held once and evicted
+    evicted_ago_s: float | None
+    longest_match_tokens: (
+        int  # from the start, equal to an earlier line that is held or was evicted, as far as is known
+    )
+
+
+class Usage(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int  # generated ids of all choices, the one that ended the answer included
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+    cache: NotRequired[CacheAccount]
+
+
+class TopLogprob(TypedDict):
+    token: str
+    bytes: list[int] | None
+    logprob: float
+
+
+class TokenLogprobEntry(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(TypedDict):
+    content: list[TokenLogprobEntry]
+    refusal: None
+
+
+class FunctionObject(TypedDict):
+    name: NotRequired[str]
+    arguments: str
+
+
+class ToolCallObject(TypedDict):
+    """In a stream, `id`, `type` and the function's name come once, with the first piece of a call."""
+
+    index: NotRequired[int]  # in a stream only
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionObject
+
+
+class ChatMessage(TypedDict):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: NotRequired[None]
+    reasoning_content: NotRequired[str]  # DeepSeek's name, and vLLM's newer one; clients look for either
+    reasoning: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCallObject]]
+
+
+class ChatChoice(TypedDict):
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: str
+    token_ids: NotRequired[list[int]]  # with return_token_ids
+
+
+class ChatCompletion(TypedDict):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    prompt_token_ids: NotRequired[list[int]]  # with return_token_ids
+
+
+class ChatDelta(TypedDict, total=False):
+    role: Literal["assistant"]
+    content: str
+    reasoning_content: str
+    reasoning: str
+    tool_calls: list[ToolCallObject]
+
+
+class ChatChunkChoice(TypedDict):
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+    token_ids: NotRequired[list[int]]
+
+
+class ChatCompletionChunk(TypedDict):
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: NotRequired[Usage | None]  # with stream_options.include_usage: null on all chunks but the last
+    prompt_token_ids: NotRequired[list[int]]
+
+
+class CompletionLogprobs(TypedDict):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(TypedDict):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: str | None
+    token_ids: NotRequired[list[int]]
+    prompt_token_ids: NotRequired[list[int]]
+
+
+class Completion(TypedDict):
+    """Also the shape of a chunk."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: NotRequired[Usage | None]
+
+
+class ModelCard(TypedDict):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
+
+
+class ModelList(TypedDict):
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Tokens(TypedDict):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: NotRequired[list[str]]
+
+
+class Prompt(TypedDict):
+    prompt: str
+
+
+class ErrorObject(TypedDict):
+    error: dict[str, Any]
+
+
+def usage_of(counts: UsageCounts) -> Usage:
+    use = counts.cache
+    usage: Usage = {
+        "prompt_tokens": counts.prompt_tokens,
+        "completion_tokens": counts.completion_tokens,
+        "total_tokens": counts.prompt_tokens + counts.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": use.cached if use else 0},
+        "completion_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
+    }
+    if use is not None:
+        usage["cache"] = {
+            "computed_tokens": use.computed,
+            "restored_tokens": use.restored,
+            "evicted_tokens": use.evicted,
+            "evicted_ago_s": None if use.evicted_ago_s is None else round(use.evicted_ago_s, 3),
+            "longest_match_tokens": use.longest_match,
+        }
+    return usage
+
+
+def message_object(message: Message) -> ChatMessage:
+    """The `message` of a choice."""
+    made: ChatMessage = {"role": "assistant", "content": message.content}
+    if message.reasoning is not None:
+        made["reasoning_content"] = made["reasoning"] = message.reasoning
+    if message.tool_calls:
+        made["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return made
+
+
+def delta_object(delta: Delta) -> ChatDelta:
+    """The `delta` of a chunk."""
+    match delta:
+        case ContentDelta(text):
+            return {"content": text}
+        case ReasoningDelta(text):
+            return {"reasoning_content": text, "reasoning": text}
+        case ToolCallDelta():
+            return {"tool_calls": [_call_piece(delta)]}
+
+
+def _call_piece(piece: ToolCallDelta) -> ToolCallObject:
+    """A piece of a tool call. Clients add up what is there, so what is not said again is left out, not null."""
+    function: FunctionObject = {"arguments": piece.arguments}
+    call: ToolCallObject = {"index": piece.index, "function": function}
+    if piece.id is not None:
+        call["id"] = piece.id
+        call["type"] = "function"
+    if piece.name is not None:
+        function["name"] = piece.name
+    return call
+
+
+_FINISH_REASONS = {
+    EndReason.END_OF_TURN: "stop",
+    EndReason.STOP_STRING: "stop",
+    EndReason.TOOL_CALLS: "tool_calls",
+    EndReason.LENGTH: "length",
+}
+
+
+def finish_reason_of(end: EndReason) -> str:
+    """OpenAI's word for why an answer is over."""
+    return _FINISH_REASONS[end]
+
+
+def now_s() -> int:
+    """`created`: Unix time."""
+    return int(time.time())

@@ -1,0 +1,176 @@
+"""POST /v1/chat/completions: wire in, and the events of the answer to a message or to its chunks."""
+
+from fastapi import APIRouter
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import Response
+
+from tokenline.fields import IDENTITY
+from tokenline.parse.delta import TokenBytes
+from tokenline.server.body import read_body, takes
+from tokenline.server.errors import ApiError, api_errors, openai_body
+from tokenline.server.log import name_request
+from tokenline.server.openai.answers import (
+    DONE,
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    ChatLogprobs,
+    ErrorObject,
+    TokenLogprobEntry,
+    delta_object,
+    finish_reason_of,
+    message_object,
+    now_s,
+    usage_of,
+)
+from tokenline.server.openai.logprobs import chat_entry
+from tokenline.server.openai.read import chat_request
+from tokenline.server.openai.wire import ChatBody
+from tokenline.server.respond import respond
+from tokenline.server.sse import Frame, Frames
+from tokenline.server.state import ServerState
+from tokenline.service.answer import Answer
+from tokenline.service.events import Piece
+
+
+def chat_routes(state: ServerState) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(
+        "/v1/chat/completions",
+        responses={200: {"model": ChatCompletion}, 400: {"model": ErrorObject}},
+        openapi_extra=takes(ChatBody),
+    )
+    async def chat_completions(http: HTTPRequest) -> Response:
+        """Continue a conversation."""
+        record = name_request(http, "chatcmpl-")
+        caller = state.caller(http)
+        body = await read_body(http, ChatBody, max_bytes=state.settings.max_body_bytes)
+        model = state.model_name(body.model)
+        with api_errors(record.id, IDENTITY):
+            request = chat_request(body, record.id, caller)
+        shell = ChatShell(body, record.id, model, state.service.renderer.tokenizer)
+        return await respond(http, state, request, shell, stream=bool(body.stream))
+
+    return router
+
+
+class ChatShell:
+    """How one chat answer is written."""
+
+    def __init__(self, body: ChatBody, answer_id: str, model: str, tokens: TokenBytes):
+        self._id = answer_id
+        self._model = model
+        self._created = now_s()
+        self._tokens = tokens
+        self._logprobs = bool(body.logprobs)
+        self._token_ids = bool(body.return_token_ids)
+        self._include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+
+    async def whole(self, answer: Answer) -> ChatCompletion:
+        """The whole answer, put together from the same events that a stream would send."""
+        gathered = [_Gathered() for _ in range(answer.num_choices)]
+        async for event in answer:
+            if isinstance(event, Piece):
+                gathered[event.choice].add(event, self._entries(event))
+        ends = answer.end_reasons()
+        choices: list[ChatChoice] = []
+        for index, (one, end) in enumerate(zip(gathered, ends, strict=True)):
+            assert end is not None
+            choice: ChatChoice = {
+                "index": index,
+                "message": {**message_object(answer.message(index)), "refusal": None},
+                "logprobs": one.chat_logprobs() if self._logprobs else None,
+                "finish_reason": finish_reason_of(end),
+            }
+            if self._token_ids:
+                choice["token_ids"] = one.ids
+            choices.append(choice)
+        completion: ChatCompletion = {
+            "id": self._id,
+            "object": "chat.completion",
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+            "usage": usage_of(answer.usage()),
+        }
+        if self._token_ids:
+            completion["prompt_token_ids"] = answer.prompts[0].line.ids.tolist()
+        return completion
+
+    async def frames(self, answer: Answer) -> Frames:
+        """The role of each choice, what it says, why it ended; then the usage, if asked for."""
+        for index in range(answer.num_choices):
+            first = self._chunk(_chunk_choice(index, {"role": "assistant", "content": ""}))
+            if self._token_ids and index == 0:
+                first["prompt_token_ids"] = answer.prompts[0].line.ids.tolist()
+            yield Frame(first)
+        # Ids and log probabilities whose text is still held back wait for the next chunk of their choice.
+        waiting = [_Gathered() for _ in range(answer.num_choices)]
+        async for event in answer:
+            if not isinstance(event, Piece):
+                continue
+            held = waiting[event.choice]
+            held.add(event, self._entries(event))
+            parts: list[ChatDelta] = [delta_object(delta) for delta in event.deltas]
+            if event.end is not None:
+                parts.append({})
+            for number, part in enumerate(parts):
+                choice = _chunk_choice(event.choice, part)
+                if event.end is not None and number == len(parts) - 1:
+                    choice["finish_reason"] = finish_reason_of(event.end)
+                if held.entries:
+                    choice["logprobs"] = held.chat_logprobs()
+                if self._token_ids:
+                    choice["token_ids"] = held.ids
+                held = waiting[event.choice] = _Gathered()
+                yield Frame(self._chunk(choice))
+        if self._include_usage:
+            final = self._chunk()
+            final["usage"] = usage_of(answer.usage())
+            yield Frame(final)
+        yield Frame(DONE)
+
+    def error_frame(self, error: ApiError) -> Frame:
+        return Frame(openai_body(error))
+
+    def _chunk(self, *choices: ChatChunkChoice) -> ChatCompletionChunk:
+        chunk: ChatCompletionChunk = {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self._model,
+            "choices": list(choices),
+        }
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
+
+    def _entries(self, piece: Piece) -> list[TokenLogprobEntry]:
+        """The log probabilities of a piece's tokens, without the end of the turn, which is no token of the content."""
+        if not self._logprobs:
+            return []
+        count = len(piece.ids) - (1 if piece.ended else 0)
+        pairs = zip(piece.ids[:count], piece.logprobs[:count], strict=False)
+        return [chat_entry(self._tokens, token_id, logprob) for token_id, logprob in pairs]
+
+
+class _Gathered:
+    """Ids and log probabilities of one choice: all of them, or those of the next chunk."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.entries: list[TokenLogprobEntry] = []
+
+    def add(self, piece: Piece, entries: list[TokenLogprobEntry]) -> None:
+        self.ids += piece.ids
+        self.entries += entries
+
+    def chat_logprobs(self) -> ChatLogprobs:
+        return {"content": self.entries, "refusal": None}
+
+
+def _chunk_choice(index: int, delta: ChatDelta) -> ChatChunkChoice:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}

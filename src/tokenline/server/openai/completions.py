@@ -1,0 +1,167 @@
+"""POST /v1/completions: one prompt or several, as text or as ids, each continued `n` times."""
+
+from fastapi import APIRouter
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import Response
+
+from tokenline.engine.request import TokenLogprob
+from tokenline.fields import IDENTITY
+from tokenline.parse.delta import ContentDelta, TokenBytes
+from tokenline.server.body import read_body, takes
+from tokenline.server.errors import ApiError, api_errors, openai_body
+from tokenline.server.log import name_request
+from tokenline.server.openai.answers import (
+    DONE,
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    ErrorObject,
+    finish_reason_of,
+    now_s,
+    usage_of,
+)
+from tokenline.server.openai.logprobs import completion_logprobs
+from tokenline.server.openai.read import text_request
+from tokenline.server.openai.wire import CompletionBody
+from tokenline.server.respond import respond
+from tokenline.server.sse import Frame, Frames
+from tokenline.server.state import ServerState
+from tokenline.service.answer import Answer, Prompt
+from tokenline.service.events import Piece
+
+
+def completion_routes(state: ServerState) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(
+        "/v1/completions",
+        responses={200: {"model": Completion}, 400: {"model": ErrorObject}},
+        openapi_extra=takes(CompletionBody),
+    )
+    async def completions(http: HTTPRequest) -> Response:
+        """Continue a text."""
+        record = name_request(http, "cmpl-")
+        caller = state.caller(http)
+        body = await read_body(http, CompletionBody, max_bytes=state.settings.max_body_bytes)
+        model = state.model_name(body.model)
+        with api_errors(record.id, IDENTITY):
+            request = text_request(body, record.id, caller)
+        shell = CompletionShell(body, record.id, model, state.service.renderer.tokenizer)
+        return await respond(http, state, request, shell, stream=bool(body.stream))
+
+    return router
+
+
+class CompletionShell:
+    """How the answers to one text completion are written."""
+
+    def __init__(self, body: CompletionBody, answer_id: str, model: str, tokens: TokenBytes):
+        self._body = body
+        self._id = answer_id
+        self._model = model
+        self._created = now_s()
+        self._tokens = tokens
+        self._token_ids = bool(body.return_token_ids)
+        self._include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+
+    async def whole(self, answer: Answer) -> Completion:
+        """The whole answer, put together from the same events that a stream would send."""
+        texts = self._texts(answer)
+        async for event in answer:
+            if isinstance(event, Piece):
+                texts[event.choice].add(event)
+        choices: list[CompletionChoice] = []
+        for index, text in enumerate(texts):
+            choice = text.take(index)
+            if self._token_ids:
+                choice["prompt_token_ids"] = text.prompt.line.ids.tolist()
+            choices.append(choice)
+        return {**self._chunk(*choices), "usage": usage_of(answer.usage())}
+
+    async def frames(self, answer: Answer) -> Frames:
+        """Each choice's text in pieces; the first repeats its prompt with `echo`."""
+        texts = self._texts(answer)
+        for index, text in enumerate(texts):
+            if self._body.echo or self._token_ids:
+                choice = text.take(index)
+                if self._token_ids:
+                    choice["prompt_token_ids"] = text.prompt.line.ids.tolist()
+                yield self._frame(choice)
+        async for event in answer:
+            if isinstance(event, Piece):
+                text = texts[event.choice]
+                text.add(event)
+                if text.has_text or event.end is not None:
+                    yield self._frame(text.take(event.choice))
+        if self._include_usage:
+            yield Frame({**self._chunk(), "usage": usage_of(answer.usage())})
+        yield Frame(DONE)
+
+    def error_frame(self, error: ApiError) -> Frame:
+        return Frame(openai_body(error))
+
+    def _texts(self, answer: Answer) -> list["_Text"]:
+        return [_Text(self._body, self._tokens, answer.prompt_of(choice)) for choice in range(answer.num_choices)]
+
+    def _frame(self, choice: CompletionChoice) -> Frame:
+        chunk = self._chunk(choice)
+        if self._include_usage:
+            chunk["usage"] = None
+        return Frame(chunk)
+
+    def _chunk(self, *choices: CompletionChoice) -> Completion:
+        return {
+            "id": self._id,
+            "object": "text_completion",
+            "created": self._created,
+            "model": self._model,
+            "choices": list(choices),
+        }
+
+
+class _Text:
+    """One choice: what has come since it was last taken, all of it or a chunk's worth."""
+
+    def __init__(self, body: CompletionBody, tokens: TokenBytes, prompt: Prompt):
+        self.prompt = prompt
+        self._body = body
+        self._tokens = tokens
+        self._before = len(prompt.line.text) if body.echo else 0  # characters ahead of the generated text
+        self._finish_reason: str | None = None
+        self._clear()
+        if body.echo:
+            self._text.append(prompt.line.text)
+
+    def _clear(self) -> None:
+        self._text: list[str] = []
+        self._ids: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._offsets: list[int] = []
+
+    @property
+    def has_text(self) -> bool:
+        return any(self._text)
+
+    def add(self, piece: Piece) -> None:
+        self._text += [delta.text for delta in piece.deltas if isinstance(delta, ContentDelta)]
+        self._ids += piece.ids
+        self._logprobs += piece.logprobs
+        self._offsets += piece.offsets
+        if piece.end is not None:
+            self._finish_reason = finish_reason_of(piece.end)
+
+    def take(self, index: int) -> CompletionChoice:
+        logprobs: CompletionLogprobs | None = None
+        if self._body.logprobs is not None:
+            offsets = [self._before + offset for offset in self._offsets]
+            logprobs = completion_logprobs(self._tokens, self._ids, self._logprobs, offsets)
+        choice: CompletionChoice = {
+            "index": index,
+            "text": "".join(self._text),
+            "logprobs": logprobs,
+            "finish_reason": self._finish_reason,
+        }
+        if self._body.return_token_ids:
+            choice["token_ids"] = self._ids
+        self._clear()
+        return choice

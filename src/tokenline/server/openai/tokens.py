@@ -1,0 +1,78 @@
+"""Layer 2 over HTTP, without the engine: POST /tokenize, /detokenize and /apply-template."""
+
+from contextlib import AbstractContextManager
+
+from fastapi import APIRouter
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import JSONResponse, Response
+
+from tokenline.engine.request import Namespace
+from tokenline.fields import IDENTITY, FieldError
+from tokenline.render.check import check_ids
+from tokenline.server.body import read_body, takes
+from tokenline.server.errors import api_errors
+from tokenline.server.log import record_of
+from tokenline.server.openai.answers import Prompt, Tokens
+from tokenline.server.openai.read import chat_input
+from tokenline.server.openai.wire import DetokenizeBody, TemplateBody, TokenizeBody
+from tokenline.server.state import ServerState
+from tokenline.service.prepare import check_salt
+
+
+def token_routes(state: ServerState) -> APIRouter:
+    router = APIRouter()
+    max_bytes = state.settings.max_body_bytes
+    service = state.service
+    tokenizer = service.renderer.tokenizer
+
+    def faults(http: HTTPRequest) -> AbstractContextManager[None]:
+        return api_errors(record_of(http).id, IDENTITY)
+
+    @router.post("/tokenize", responses={200: {"model": Tokens}}, openapi_extra=takes(TokenizeBody))
+    async def tokenize(http: HTTPRequest) -> Response:
+        """The ids of a prompt, exactly those that a completion of it would be given."""
+        caller = state.caller(http)
+        body = await read_body(http, TokenizeBody, max_bytes=max_bytes)
+        state.model_name(body.model)
+        with faults(http):
+            ids = await tokenize_body(state, body, caller)
+        answer: Tokens = {"count": len(ids), "max_model_len": service.engine.limits.max_model_len, "tokens": ids}
+        if body.return_token_strs:
+            answer["token_strs"] = [tokenizer.token_bytes(i).decode(errors="replace") for i in ids]
+        return JSONResponse(answer)
+
+    @router.post("/detokenize", responses={200: {"model": Prompt}}, openapi_extra=takes(DetokenizeBody))
+    async def detokenize(http: HTTPRequest) -> Response:
+        """The text of some ids."""
+        state.caller(http)
+        body = await read_body(http, DetokenizeBody, max_bytes=max_bytes)
+        state.model_name(body.model)
+        with faults(http):
+            check_ids(body.tokens, tokenizer.vocab_size, ("tokens",))
+        return JSONResponse({"prompt": tokenizer.decode(body.tokens)})
+
+    @router.post("/apply-template", responses={200: {"model": Prompt}}, openapi_extra=takes(TemplateBody))
+    async def template(http: HTTPRequest) -> Response:
+        """The text that the chat template makes of a conversation."""
+        state.caller(http)
+        body = await read_body(http, TemplateBody, max_bytes=max_bytes)
+        state.model_name(body.model)
+        with faults(http):
+            return JSONResponse({"prompt": await service.chat_text(chat_input(body), body.size)})
+
+    return router
+
+
+async def tokenize_body(state: ServerState, body: TokenizeBody, caller: str | None) -> list[int]:
+    """The ids that the body asks for. Raises FieldError."""
+    service = state.service
+    check_salt(body.cache_salt)
+    namespace = Namespace(caller=caller, salt=body.cache_salt)
+    if body.messages is not None and body.prompt is None:
+        return (await service.chat_line(chat_input(body), namespace, body.size, to_count=True)).ids.tolist()
+    if body.prompt is None or body.messages is not None:
+        raise FieldError(("prompt",), "or ", ("messages",), " is needed, and not both.")
+    line = await service.text_line(body.prompt, ("prompt",), namespace, body.size, to_count=True)
+    if body.add_special_tokens is False:
+        return service.renderer.tokenizer.encode(body.prompt, parse_special=True)
+    return line.ids.tolist()

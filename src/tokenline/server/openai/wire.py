@@ -1,0 +1,168 @@
+"""What clients send: the OpenAI API's request bodies of today plus the extensions usual among local servers.
+
+Only JSON types are checked here, and the values of fields that this protocol alone has; `service.request` says which
+values are accepted, and each field's description repeats it. Unknown fields are accepted (and named in a debug log);
+fields that are known but cannot be honoured stand in `unsupported.py`. Messages and tools are checked by `render`: the
+chat template gets them as they came.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tokenline.server.body import Body
+from tokenline.server.openai.unsupported import CHAT, COMPLETION, Refusal, refuse_unsupported
+from tokenline.service.request import RANGES, SALT, STOP, STOP_IDS
+
+
+def _ranged(name: str) -> Any:
+    accepted = RANGES[name]
+    bounds: dict[str, Any] = {"minimum": accepted.low, "maximum": accepted.high}
+    return Field(default=None, description=accepted.accepted, json_schema_extra=bounds)
+
+
+def _switch() -> Any:
+    return Field(default=None, description="true or false")
+
+
+def _text() -> Any:
+    return Field(default=None, description="a string")
+
+
+def _object() -> Any:
+    return Field(default=None, description="an object")
+
+
+def _one_to_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class NamedBody(Body):
+    """The base of all bodies of this protocol."""
+
+    unsupported: ClassVar[Mapping[str, Refusal]] = {}
+
+    model: str | None = Field(default=None, description="the name of a served model (see /v1/models), a string")
+
+    @classmethod
+    def refuse_unsupported(cls, fields: dict[str, Any]) -> None:
+        refuse_unsupported(fields, cls.unsupported)
+
+    @classmethod
+    def known_fields(cls) -> set[str]:
+        return {*cls.model_fields, *cls.unsupported}
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # OpenAI pads chunks; this server never does
+
+
+class GenerationBody(NamedBody):
+    """What chat and text completions have in common."""
+
+    max_tokens: int | None = _ranged("max_tokens")
+    n: int | None = _ranged("n")
+    stream: bool | None = _switch()
+    stream_options: StreamOptions | None = None
+    stop: Annotated[list[str] | None, BeforeValidator(_one_to_list)] = Field(default=None, description=STOP)
+
+    temperature: float | None = _ranged("temperature")
+    top_p: float | None = _ranged("top_p")
+    seed: int | None = _ranged("seed")
+    presence_penalty: float | None = _ranged("presence_penalty")
+    frequency_penalty: float | None = _ranged("frequency_penalty")
+    logit_bias: dict[str, float] | None = Field(
+        default=None, description="an object of token ids (as strings) and numbers from -100 to 100"
+    )
+
+    # Extensions, named as in vLLM.
+    top_k: int | None = _ranged("top_k")
+    min_p: float | None = _ranged("min_p")
+    repetition_penalty: float | None = _ranged("repetition_penalty")
+    min_tokens: int | None = _ranged("min_tokens")
+    stop_token_ids: list[int] | None = Field(default=None, description=STOP_IDS)
+    ignore_eos: bool | None = _switch()
+    return_token_ids: bool | None = _switch()
+    cache_salt: str | None = Field(default=None, description=SALT)
+    response_format: dict[str, Any] | None = _object()
+    # `read` says how these are read; the grammar room, which of them can be enforced.
+    structured_outputs: dict[str, Any] | None = _object()
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+
+    user: str | None = _text()
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class TemplateBody(NamedBody):
+    """What becomes a line by the chat template."""
+
+    messages: list[Any] | None = Field(  # needed, except where there is a `prompt`; `read.chat_input` says so
+        default=None, description="a non-empty array of messages"
+    )
+    tools: list[Any] | None = Field(default=None, description="an array of tools")
+    add_generation_prompt: bool | None = _switch()
+    continue_final_message: bool | None = _switch()
+    chat_template_kwargs: dict[str, Any] | None = _object()
+    reasoning_effort: Effort | None = Field(
+        default=None, description='one of "none", "minimal", "low", "medium", "high", "xhigh", "max"'
+    )
+
+
+class ChatBody(TemplateBody, GenerationBody):
+    """POST /v1/chat/completions"""
+
+    unsupported = CHAT
+
+    max_completion_tokens: int | None = _ranged("max_tokens")
+    logprobs: bool | None = _switch()
+    top_logprobs: int | None = _ranged("logprobs")
+    tool_choice: Any = None  # "none" | "auto" | "required" | {"type": "function", "function": {"name": ...}}
+    parallel_tool_calls: bool | None = _switch()
+
+    # Accepted, since ignoring them changes no answer.
+    metadata: dict[str, Any] | None = _object()
+    service_tier: str | None = _text()
+    safety_identifier: str | None = _text()
+    prompt_cache_key: str | None = _text()
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = Field(
+        default=None, description='"in_memory" or "24h"'
+    )
+    prompt_cache_options: dict[str, Any] | None = _object()
+
+
+class CompletionBody(GenerationBody):
+    """POST /v1/completions"""
+
+    unsupported = COMPLETION
+
+    prompt: Any = Field(description="a string, an array of strings, an array of token ids, or an array of those")
+    echo: bool | None = _switch()
+    logprobs: int | None = _ranged("logprobs")
+    best_of: int | None = _ranged("n")
+
+
+class TokenizeBody(TemplateBody):
+    """POST /tokenize: `prompt`, or what a chat completion takes."""
+
+    prompt: str | None = _text()
+    add_special_tokens: bool | None = _switch()
+    cache_salt: str | None = Field(default=None, description=SALT)
+    return_token_strs: bool | None = _switch()
+
+
+class DetokenizeBody(NamedBody):
+    """POST /detokenize"""
+
+    tokens: list[int] = Field(description="an array of token ids")
+
+
+BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody, TemplateBody)

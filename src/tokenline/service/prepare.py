@@ -1,0 +1,185 @@
+"""From a request to what the engine is given: limits checked, sampling parameters made, the constraint described.
+
+All of it is arithmetic on a request and on what is known of the model; nothing here waits. Faults are FieldErrors with
+paths of the request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenline.engine.request import SamplingParams
+from tokenline.engine.settings import EngineLimits
+from tokenline.fields import FieldError, Path, shown
+from tokenline.grammar.spec import ConstraintSpec, Function, NamedCall, RequiredCalls, StrictTools
+from tokenline.render.check import check_ids
+from tokenline.render.line import Line
+from tokenline.render.renderer import Renderer
+from tokenline.service.parsers import ParserChoice
+from tokenline.service.request import (
+    MAX_SALT_CHARACTERS,
+    MAX_STOP_CHARACTERS,
+    MAX_STOP_IDS,
+    MAX_STOP_STRINGS,
+    RANGES,
+    SALT,
+    STOP,
+    STOP_IDS,
+    ChatRequest,
+    GenerationRequest,
+    NamedTool,
+)
+
+
+def check_values(request: GenerationRequest) -> None:
+    """Raise FieldError for the first value that no model could honour."""
+    sampling, limits = request.sampling, request.limits
+    for name, accepted in RANGES.items():
+        accepted.check(name, getattr(limits if hasattr(limits, name) else sampling, name))
+    if len(limits.stop) > MAX_STOP_STRINGS:
+        raise FieldError(("stop",), f"must be {STOP}; got {len(limits.stop)}.")
+    for index, text in enumerate(limits.stop):
+        if not 0 < len(text) <= MAX_STOP_CHARACTERS:
+            place = ("stop", index) if len(limits.stop) > 1 else ("stop",)
+            raise FieldError(place, f"must have 1 to {MAX_STOP_CHARACTERS} characters; got {len(text)}.")
+    if len(limits.stop_token_ids) > MAX_STOP_IDS:
+        raise FieldError(("stop_token_ids",), f"must be {STOP_IDS}; got {len(limits.stop_token_ids)}.")
+    check_salt(request.cache.salt)
+    if request.output is not None and limits.ignore_eos:
+        raise FieldError(
+            ("ignore_eos",), "cannot be combined with ", ("output",), ", which says where the answer ends."
+        )
+
+
+def check_salt(salt: str | None) -> None:
+    """Raise FieldError for a salt that is empty or too long."""
+    if salt is not None and not 0 < len(salt) <= MAX_SALT_CHARACTERS:
+        raise FieldError(("cache_salt",), f"must be {SALT}; got {shown(salt)}.")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What fits the served model: its context and its vocabulary."""
+
+    renderer: Renderer
+    limits: EngineLimits
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Ids below this number are known to both the tokenizer and the model, whose tables may be padded."""
+        return min(self.renderer.tokenizer.vocab_size, self.limits.vocab_size)
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Bytes of the longest text that one id stands for, so that a text has at least so many tokens."""
+        tokenizer = self.renderer.tokenizer
+        return max(1, max(len(tokenizer.token_bytes(token_id)) for token_id in range(tokenizer.vocab_size)))
+
+    def may_be_too_long(self, size: int) -> bool:
+        """Whether a text of so many bytes cannot be known to fit the context: then it is worth a look."""
+        return size > self.limits.max_model_len * self._longest_token
+
+    def check_text(self, text: str, place: Path) -> None:
+        """Raise for a text that has too many tokens however it is cut. Much cheaper than counting them."""
+        self.check_prompt(-(-len(text.encode(errors="replace")) // self._longest_token), place, at_least=True)
+
+    def check_prompt(self, tokens: int, place: Path, *, at_least: bool = False) -> None:
+        """Raise for a prompt that leaves no room for a single new token."""
+        self._check_fits(tokens, 1, place, at_least)
+
+    def _check_fits(self, prompt: int, new: int, place: Path, at_least: bool = False) -> None:
+        overflow = self.limits.overflow(prompt, new, at_least=at_least)
+        if overflow is not None:
+            raise FieldError(place, overflow, code="context_length_exceeded")
+
+    def sampling_params(self, request: GenerationRequest, prompt_tokens: int, place: Path) -> SamplingParams:
+        """How to continue a prompt of so many ids, which stands at `place`."""
+        sampling, limits = request.sampling, request.limits
+        max_tokens = limits.max_tokens
+        self._check_fits(prompt_tokens, max_tokens or 1, place)
+        if max_tokens is None:
+            room = self.limits.max_model_len - prompt_tokens
+            max_tokens = room if limits.default_max_tokens is None else min(limits.default_max_tokens, room)
+        if limits.min_tokens > max_tokens:
+            raise FieldError(
+                ("min_tokens",),
+                f"({limits.min_tokens}) is larger than the {max_tokens} tokens that may be generated.",
+            )
+        check_ids(limits.stop_token_ids, self.vocab_size, ("stop_token_ids",))
+        stop_ids = frozenset(limits.stop_token_ids)
+        if not limits.ignore_eos:
+            stop_ids |= self.renderer.end_ids
+        default = self.renderer.default_sampling
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=_first(sampling.temperature, default.get("temperature"), 1.0),
+            top_p=_first(sampling.top_p, default.get("top_p"), 1.0),
+            top_k=max(0, _first(sampling.top_k, default.get("top_k"), 0)),
+            min_p=_first(sampling.min_p, default.get("min_p"), 0.0),
+            seed=sampling.seed,
+            presence_penalty=sampling.presence_penalty or 0.0,
+            frequency_penalty=sampling.frequency_penalty or 0.0,
+            repetition_penalty=_first(sampling.repetition_penalty, default.get("repetition_penalty"), 1.0),
+            logit_bias=_logit_bias(sampling.logit_bias, self.vocab_size),
+            logprobs=sampling.logprobs,
+            stop_ids=stop_ids,
+            min_tokens=limits.min_tokens,
+        )
+
+
+def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> dict[int, float]:
+    if len(biases) > vocab_size:
+        raise FieldError(("logit_bias",), f"has {len(biases)} entries, more than there are tokens.")
+    checked: dict[int, float] = {}
+    for key, bias in biases.items():
+        place = ("logit_bias", key[:40])
+        if not (key.isascii() and key.isdigit()) or len(key) > 12 or int(key) >= vocab_size:
+            raise FieldError(place, f"must be named by a token id from 0 to {vocab_size - 1}; the key is {shown(key)}.")
+        if not -100 <= bias <= 100:
+            raise FieldError(place, f"must be a number from -100 to 100; got {shown(bias)}.")
+        checked[int(key)] = bias
+    return checked
+
+
+def chat_constraint(parsers: ParserChoice, request: ChatRequest, line: Line) -> ConstraintSpec | None:
+    """What a chat answer must hold to; None if it is free."""
+    forced = _tool_constraint(parsers, request)
+    if forced is not None and request.output is not None:
+        raise FieldError(("output",), "cannot be combined with tools that are forced or strict.")
+    form = forced or request.output
+    if form is None:
+        return None
+    if request.limits.ignore_eos:
+        field = ("tools",) if isinstance(form, StrictTools) else ("tool_choice",)
+        raise FieldError(("ignore_eos",), "cannot be combined with ", field, ", which says where the answer ends.")
+    return ConstraintSpec(form, parsers.answer_begins_after(line))
+
+
+def _tool_constraint(parsers: ParserChoice, request: ChatRequest) -> NamedCall | RequiredCalls | StrictTools | None:
+    """What a forced `tool_choice` or strict tools ask for."""
+    if not request.may_call_tools:
+        return None
+    functions = tuple(_function(tool) for tool in request.chat.tools or ())
+    wanted = request.tool_choice
+    if isinstance(wanted, NamedTool):
+        index = next((index for index, function in enumerate(functions) if function.name == wanted.name), None)
+        if index is None:
+            raise FieldError(
+                ("tool_choice",), f"names the function {shown(wanted.name)}, which ", ("tools",), " lacks."
+            )
+        return NamedCall(functions[index], index)
+    if wanted == "required":
+        return RequiredCalls(functions, request.parallel_tool_calls)
+    if parsers.tool_parser is not None and any(function.strict for function in functions):
+        return StrictTools(functions, parsers.tool_parser)
+    return None
+
+
+def _function(tool: Mapping[str, Any]) -> Function:
+    described = tool["function"]
+    return Function(described["name"], described.get("parameters"), bool(described.get("strict")))
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)

@@ -1,0 +1,135 @@
+"""The service that all protocols share: checked requests in, answers and lines out. Built once, by `create_app`.
+
+A prompt is rendered on the event loop if it is small, in a thread if it is large, so that one client's book does not
+hold up everybody's streams. What is certainly too long for the context is not tokenized at all.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from tokenline.engine.client import EngineClient
+from tokenline.engine.request import Namespace, Request
+from tokenline.fields import FieldError, Path
+from tokenline.grammar.spec import ConstraintSpec
+from tokenline.render.chat_input import ChatInput
+from tokenline.render.line import Line
+from tokenline.render.renderer import Renderer
+from tokenline.service.answer import Answer, Prompt
+from tokenline.service.parsers import ParserChoice
+from tokenline.service.prepare import Room, chat_constraint, check_values
+from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
+
+LARGE_BYTES = 64 * 1024
+
+T = TypeVar("T")
+
+
+class Service:
+    """Layers 2 to 4 of one served model."""
+
+    def __init__(self, renderer: Renderer, engine: EngineClient, parsers: ParserChoice):
+        self.renderer = renderer
+        self.engine = engine
+        self.parsers = parsers
+        self.room = Room(renderer, engine.limits)
+
+    async def answer(self, request: ChatRequest | TextRequest) -> Answer:
+        """The answer to a request, not yet begun. Raises FieldError with a path of the request."""
+        return await (self._chat(request) if isinstance(request, ChatRequest) else self._text(request))
+
+    async def _chat(self, request: ChatRequest) -> Answer:
+        check_values(request)
+        self.parsers.check(request)
+        namespace = namespace_of(request)
+        line = await self.chat_line(request.chat, namespace, request.size)
+        constraint = chat_constraint(self.parsers, request, line)
+        prompt = Prompt(
+            line=line,
+            request=self._request(request, request.id, line, ("messages",), constraint),
+            stop=request.limits.stop,
+            make_parser=lambda: self.parsers.parser_of(request, line),
+            continues_text=request.chat.continue_final_message,
+            # When the client sends this answer back as history, its line keeps the generated ids (invariant 7).
+            on_answer=lambda ids: self.renderer.remember(line, ids, namespace=namespace),
+        )
+        return Answer(self.engine, self.renderer.tokenizer, [prompt])
+
+    async def _text(self, request: TextRequest) -> Answer:
+        check_values(request)
+        prompts: list[Prompt] = []
+        for index, given in enumerate(request.prompts):
+            place: Path = ("prompt", index) if request.listed else ("prompt",)
+            line = await self._prompt_line(request, given, place)
+            own_id = request.id if len(request.prompts) == 1 else f"{request.id}-{index}"
+            constraint = None if request.output is None else ConstraintSpec(request.output)
+            prompts.append(
+                Prompt(
+                    line=line,
+                    request=self._request(request, own_id, line, place, constraint),
+                    stop=request.limits.stop,
+                    continues_text=True,
+                )
+            )
+        return Answer(self.engine, self.renderer.tokenizer, prompts)
+
+    def _request(
+        self, asked: GenerationRequest, own_id: str, line: Line, place: Path, constraint: ConstraintSpec | None
+    ) -> Request:
+        return Request(
+            own_id,
+            line.ids,
+            self.room.sampling_params(asked, len(line), place),
+            namespace_of(asked),
+            asked.limits.n,
+            constraint,
+            asked.cache.retention_s,
+        )
+
+    async def _prompt_line(self, request: TextRequest, given: str | list[int], place: Path) -> Line:
+        if isinstance(given, str):
+            line = await self.text_line(given, place, namespace_of(request), request.size)
+        else:
+            self.room.check_prompt(len(given), place)  # before each of them is looked at
+            line = self.renderer.ids(given, place, vocab_size=self.room.vocab_size)
+        if len(line) == 0:
+            raise FieldError(place, "has no tokens; there is nothing to continue.")
+        return line
+
+    async def chat_line(self, chat: ChatInput, namespace: Namespace, size: int = 0, *, to_count: bool = False) -> Line:
+        """The line of a conversation. `namespace`: within which answers that come back as history keep their ids.
+
+        `to_count`: it need not fit the context. Raises FieldError.
+        """
+
+        def make() -> Line:
+            if not to_count and self.room.may_be_too_long(size):
+                self.room.check_text(self.renderer.apply_template(chat), ("messages",))
+            return self.renderer.chat(chat, namespace=namespace, for_generation=not to_count)
+
+        return await _aside(size, make)
+
+    async def text_line(
+        self, prompt: str, place: Path, namespace: Namespace, size: int = 0, *, to_count: bool = False
+    ) -> Line:
+        """The line of a raw prompt. `namespace`: whose earlier prompts may make it cheaper. Raises FieldError."""
+
+        def make() -> Line:
+            if not to_count:
+                self.room.check_text(prompt, place)
+            return self.renderer.text(prompt, namespace=namespace)
+
+        return await _aside(size, make)
+
+    async def chat_text(self, chat: ChatInput, size: int = 0) -> str:
+        """The text that the chat template makes of a conversation. Raises FieldError."""
+        return await _aside(size, lambda: self.renderer.apply_template(chat))
+
+
+def namespace_of(request: GenerationRequest) -> Namespace:
+    return Namespace(caller=request.caller, salt=request.cache.salt)
+
+
+async def _aside(size: int, make: Callable[[], T]) -> T:
+    """Work on something that came in so many bytes: on the event loop, or in a thread if it is large."""
+    return await asyncio.to_thread(make) if size > LARGE_BYTES else make()
