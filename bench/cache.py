@@ -15,8 +15,8 @@ import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.eviction_log import EvictionLog
-from tokenline.engine.line_keys import LineKeys
 from tokenline.engine.prefix_cache import PrefixCache
+from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.request import Namespace
 from tokenline.engine.settings import EngineSettings
 
@@ -61,7 +61,7 @@ def main() -> None:
     tracemalloc.start()
     pool = BlockPool(2 * HELD_TOKENS // BLOCK_SIZE, BLOCK_SIZE)
     log = EvictionLog(BLOCK_SIZE, time.monotonic, EngineSettings().evictions_remembered)
-    keys = LineKeys(BLOCK_SIZE)
+    keys = PrefixHashes(BLOCK_SIZE)
     cache = PrefixCache(pool, lambda tail: log.record(keys.of(tail.namespace, tail.ids), tail.start))
     before = tracemalloc.get_traced_memory()[0]
     long_prompt = fresh(PROMPT_TOKENS)

@@ -33,7 +33,7 @@ class Answer:
 
 
 class Endpoint:
-    """Sends streaming requests to one base URL, greedy and without an end of turn, so that every answer is full."""
+    """Sends streaming requests to one base URL, greedy and ignoring end tokens, so that every answer is full."""
 
     def __init__(self, name: str, url: str, api_key: str | None = None, pid: int | None = None):
         """`pid`: the server's process, if it is one of this machine."""

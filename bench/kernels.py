@@ -52,7 +52,7 @@ def sequences(lengths: list[int], contexts: list[int], vocab: int, seed: int = 0
 
 
 def machine(config: ModelConfig, repeats: int) -> None:
-    """What the model's speed can be held against."""
+    """The machine's own limits, to compare the model with."""
     data = torch.ones(64 * 1024 * 1024)
     median, best = measure(data.sum, repeats)
     print(f"| memory read | {data.nbytes / median / 1e9:.1f} GB/s | {data.nbytes / best / 1e9:.1f} GB/s |")

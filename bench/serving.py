@@ -1,4 +1,4 @@
-"""`python -m bench.serving`: what a user of the real server meets beside its speed, as a Markdown table of medians.
+"""`python -m bench.serving`: what matters to users besides speed, as a Markdown table of medians.
 
 - stalls: the longest gap between two tokens of a running stream while a prompt of 7,900 tokens is prefilled
 - overhead: what a request and a streamed token cost outside of the model

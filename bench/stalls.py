@@ -18,7 +18,7 @@ STREAM_TOKENS = 700  # enough to go on until the long prompt is prefilled
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Seconds, but for `chunk_tokens`."""
+    """Times in seconds."""
 
     quiet_median_s: float  # gaps while only the streams run
     quiet_longest_s: float

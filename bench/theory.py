@@ -1,4 +1,4 @@
-"""How few tokens of a workload have to be prefilled: what a perfect prefix cache of endless size would leave."""
+"""The fewest tokens of a workload that must be prefilled: what a perfect, unlimited prefix cache would leave."""
 
 from collections.abc import Iterable
 

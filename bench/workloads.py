@@ -1,4 +1,4 @@
-"""What is measured, as in the issue "The engine": each workload asks one endpoint and returns named figures.
+"""What is measured: each workload asks one endpoint and returns named figures.
 
 Every repeat uses fresh text, so that nothing is found in a cache that the workload did not put there itself.
 """
@@ -74,13 +74,13 @@ async def agents(endpoint: Endpoint, prose: Prose) -> list[Figure]:
     if len(lines) == len(answers):
         fewest = fewest_prefilled(lines)
         beyond = (prompt - cached - fewest) / len(answers)
-        figures.append(Figure("agents, tokens that the theory has prefilled", fewest, "tokens", False))
-        figures.append(Figure("agents, prefilled beyond it a request", beyond, "tokens", False))
+        figures.append(Figure("agents, fewest tokens that must be prefilled", fewest, "tokens", False))
+        figures.append(Figure("agents, prefilled beyond that per request", beyond, "tokens", False))
     return figures
 
 
 def _line(renderer: Renderer, chat: list[dict], answer: Answer) -> list[Line]:
-    """The ids that the server counted; nothing if it does not say them and they are not those of our own renderer."""
+    """The ids that the server counted; none if it does not report them and our own renderer gets another number."""
     prompt, ids = answer.prompt_ids, answer.ids
     if not prompt:
         prompt, ids = renderer.chat(ChatInput(chat)).ids, renderer.tokenizer.encode(answer.text)
@@ -90,7 +90,7 @@ def _line(renderer: Renderer, chat: list[dict], answer: Answer) -> list[Line]:
 
 
 async def many(endpoint: Endpoint, prose: Prose) -> list[Figure]:
-    """Conversations on one prefix, arriving together; output tokens a second by their number."""
+    """Conversations on one prefix, arriving together; output tokens per second for each number of them."""
     figures = []
     for batch in BATCHES:
         prefix = prose.text(500)

@@ -1,8 +1,8 @@
-"""The walk of the README: four requests to a running server, and what each found in the cache.
+"""The walk of the README: four requests to a running server, and what of each was cached.
 
 make serve                                   # in one terminal
-.venv/bin/pip install openai                 # `make test` has done so
-.venv/bin/python examples/walk.py            # in another
+.venv/bin/pip install openai                 # in another; `make test` has done so already
+.venv/bin/python examples/walk.py
 """
 
 import sys

@@ -1,8 +1,11 @@
-"""What tests of several rooms share: the default model and its renderer, each fetched or built once a session; and how
-Hypothesis looks for examples.
+"""What tests of several rooms share: the default model and its renderer, each fetched or built once a session; a small
+disk; and how Hypothesis looks for examples.
 """
 
 import os
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before anything imports torch: on matrices as small as the tests' a second thread costs more than it gives, and on a
@@ -37,3 +40,22 @@ def smollm2_renderer(smollm2: Path):
     from tokenline.render.renderer import Renderer
 
     return Renderer.from_model(smollm2)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that is full at 1 MiB, where this machine lets us make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if not mount or not umount:
+        pytest.skip("no mount here")
+    made = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=1m,nr_inodes=0", "tokenline-test", folder], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip(f"cannot mount here: {made.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run([umount, "-l", folder], check=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokenline.fields import FieldError, dotted, json_pointer, shown
+from tokenline.fields import FieldError, Places, dotted, json_pointer, shown
 
 PATH = ("messages", 0, "content", 1, "type")
 
@@ -44,6 +44,22 @@ def test_a_value_is_shown_as_json(value: Any, text: str) -> None:
 
 
 def test_what_is_long_is_cut() -> None:
-    assert len(shown("x" * 1000)) <= 62
+    assert len(shown("x" * 1000)) <= 63
     assert shown(10**100) == "1" + "0" * 59 + "…"
-    assert shown("abcdef", limit=3) == '"abc"'
+    assert shown("abcdef", limit=3) == '"abc…"'
+
+
+def test_places_spell_a_path_as_the_client_did() -> None:
+    places = Places({("messages", 4): ("messages", 3, "content", 1), ("max_tokens",): ("words",)})
+    assert places(("messages", 4, "content")) == ("messages", 3, "content", 1, "content")
+    assert places(("messages", 5, "content")) == ("messages", 5, "content")
+    assert places(("max_tokens",)) == ("words",)
+    assert places(()) == ()
+    fault = FieldError(("max_tokens",), "must be less than ", ("messages", 4), ".")
+    assert places.text(fault) == "'words' must be less than 'messages[3].content[1]'."
+
+
+def test_the_longest_place_that_fits_counts() -> None:
+    places = Places({("output",): ("response_format",), ("output", "a"): ("guided_json", "a")})
+    assert places(("output", "a", "b")) == ("guided_json", "a", "b")
+    assert places(("output", "c")) == ("response_format", "c")

@@ -35,8 +35,10 @@ def shown(value: Any, limit: int = 60) -> str:
         return "an object"
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return "a number that is not finite"
-    text = json.dumps(value[:limit] if isinstance(value, str) else value, ensure_ascii=False, default=repr)
-    return text if len(text) <= limit + 2 else text[:limit] + "…"
+    if isinstance(value, str) and len(value) > limit:
+        value = value[:limit] + "…"
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= limit + 3 else text[:limit] + "…"
 
 
 class FieldError(Exception):

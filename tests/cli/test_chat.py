@@ -18,7 +18,7 @@ from tests.cli.command import OnTerminal, assert_one_line, run
 from tests.cli.conftest import RunningServer
 from tests.limits import HANG_S
 from tokenline.cli.chat import Conversation, Terminal, ending_line
-from tokenline.cli.client import ChatClient, Ending, Piece, ServerError
+from tokenline.cli.client import AnswerPiece, ChatClient, ChatError, Ending
 
 CACHE_LINE = re.compile(r"^cached (\d+) of (\d+) prompt tokens \((\d+\.\d) %\), first token after \d+ ms", re.M)
 
@@ -84,7 +84,7 @@ def test_a_person_can_stop_an_answer_and_go_on(server: RunningServer) -> None:
         terminal.read_until("many words.\n")
         terminal.read_until(" ")  # the first word of the answer
         terminal.type("\x03")
-        terminal.read_until("stopped; what was said stays in the conversation")
+        terminal.read_until("stopped; the partial answer stays in the conversation")
         terminal.read_until("> ")
         terminal.press_until("\x03", "(Ctrl-D or /exit leaves)")  # at the prompt it leads nowhere
         terminal.read_until("> ")
@@ -204,7 +204,7 @@ def delta(content: str | None = None, finish: str | None = None, **more: object)
     return {"choices": [{"index": 0, "delta": {"content": content, **more}, "finish_reason": finish}]}
 
 
-def answers(url: str) -> list[Piece | Ending]:
+def answers(url: str) -> list[AnswerPiece | Ending]:
     client = ChatClient(url, None)
     try:
         return list(client.stream({"model": "m", "messages": [{"role": "user", "content": "Hello"}]}))
@@ -226,7 +226,7 @@ def answers(url: str) -> list[Piece | Ending]:
     ],
 )
 def test_a_failed_answer_is_an_error_with_the_servers_words(answer: Answer, message: str) -> None:
-    with odd_server(answer) as url, pytest.raises(ServerError) as caught:
+    with odd_server(answer) as url, pytest.raises(ChatError) as caught:
         answers(url)
     assert str(caught.value) == message
 
@@ -237,7 +237,7 @@ def test_streams_are_read_as_the_standard_says() -> None:
     pieces = stream_of(*comments, delta("", role="assistant"), delta("on"), "\n", delta("e", "stop"), usage)
     with odd_server(pieces) as url:
         *parts, ending = answers(url)
-    assert parts == [Piece("on"), Piece("e")]
+    assert parts == [AnswerPiece("on"), AnswerPiece("e")]
     assert isinstance(ending, Ending)
     assert (ending.finish_reason, ending.prompt_tokens, ending.cached_tokens) == ("stop", 9, 0)
 
@@ -265,7 +265,7 @@ def test_what_a_model_writes_cannot_steer_the_terminal() -> None:
 
 def test_reasoning_is_shown_but_not_sent_back() -> None:
     with odd_server(stream_of(delta(reasoning_content="hm"), delta("yes", "stop"))) as url:
-        assert answers(url)[:2] == [Piece(reasoning="hm"), Piece("yes")]
+        assert answers(url)[:2] == [AnswerPiece(reasoning="hm"), AnswerPiece("yes")]
         assert run("chat", "--url", url, stdin="Hello\n").stdout.startswith("hm\nyes\n")
 
 
@@ -286,7 +286,7 @@ def test_input_that_is_not_utf8_is_not_fatal() -> None:
         (Ending("stop", 861, 812, 0.0612), "cached 812 of 861 prompt tokens (94.3 %), first token after 61 ms"),
         (
             Ending("length", 9, 0, 1),
-            "cached 0 of 9 prompt tokens (0.0 %), first token after 1000 ms, cut off at the token limit",
+            "cached 0 of 9 prompt tokens (0.0 %), first token after 1000 ms, stopped at the token limit",
         ),
         (Ending("stop", 10, None, None), "10 prompt tokens, the server does not say how many were cached"),
         (Ending("stop", None, None, None), "the server does not say how many tokens the prompt had"),

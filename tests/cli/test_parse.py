@@ -92,7 +92,7 @@ def test_a_call_that_was_cut() -> None:
         (["--pieces"], "not json", "stdin is not valid JSON"),
         (["--pieces"], '{"a": 1}', "must be a JSON list of strings"),
         (["--pieces"], '["a", 1]', "piece 1 is not a string"),
-        (["--pieces"], r'["\ud83d"]', "piece 0 has half of a surrogate pair"),
+        (["--pieces"], r'["\ud83d"]', "piece 0 has an unpaired surrogate"),
         (["--pieces"], "[" * 100_000, "not valid JSON"),
         (["--stop", ""], "x", "a stop string must not be empty"),
         (["/does/not/exist"], None, "No such file"),

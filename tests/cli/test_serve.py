@@ -64,8 +64,8 @@ def test_an_address_that_is_not_of_this_machine_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--max-model-len", "1000000"], "--max-model-len must be from 2 to"),
-        (["--kv-cache-memory", "100"], "--kv-cache-memory is too small"),
+        (["--max-model-len", "1000000"], "--max-model-len must be from 2 to the model's own 8192 tokens, not 1000000"),
+        (["--kv-cache-memory", "100"], "--kv-cache-memory of 100 bytes is too small: it must be at least 1.4 MiB"),
     ],
 )
 def test_limits_that_cannot_be_met_are_one_line(options: list[str], part: str) -> None:

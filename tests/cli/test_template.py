@@ -17,7 +17,7 @@ def test_the_default_model_is_stable(smollm2: Path) -> None:
     result = CliRunner().invoke(app, ["check", str(smollm2)])
     assert result.exit_code == 0
     assert "ok plain" in result.stdout
-    assert "every line stays whole from turn to turn" in result.stdout
+    assert "Each turn extends the last one's tokens." in result.stdout
 
 
 def test_a_break_is_shown_with_its_condition() -> None:
@@ -32,6 +32,8 @@ def test_json() -> None:
     assert found["stable"] is False
     thinking = next(check for check in found["conversations"] if check["conversation"] == "thinking")
     assert thinking["break"]["template_line"] == 39
+    assert thinking["break"]["tokens"] is None
+    assert thinking["break"]["characters"] > 0
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,7 @@ def test_a_template_that_takes_nothing(tmp_path: Path) -> None:
     file.write_text("{{ raise_exception('not today') }}")
     result = CliRunner().invoke(app, ["check", str(file)])
     assert result.exit_code == BROKEN
-    assert "stays whole" not in result.stdout
-    assert "takes no conversation" in result.stdout
+    assert "extends" not in result.stdout
+    assert "-  plain: not supported by this template" in result.stdout
+    assert "refuses every conversation" in result.stdout
     assert "not today" in result.stdout.splitlines()[-1]

@@ -11,6 +11,7 @@ import pytest_asyncio
 from tests.limits import HANG_S
 from tests.server.conftest import Served, Tiny, serving, tiny  # noqa: F401 (a fixture)
 from tests.server.helpers import Slow, eventually
+from tokenline.ids import common_prefix
 from tokenline.render.chat_input import ChatInput
 
 KEY = "key-of-the-test"
@@ -197,7 +198,7 @@ async def test_fifty_at_once_on_one_new_prefix_prefill_it_once(client: openai.As
         return answer.usage
 
     lines = [served.renderer.chat(ChatInput([system, *user(f"shelf {number}?")])) for number in range(50)]
-    shared = min(lines[0].common_prefix(line) for line in lines[1:])
+    shared = min(common_prefix(lines[0].ids, line.ids) for line in lines[1:])
     usages = await asyncio.gather(*map(ask, range(50)))
     computed = [
         usage.prompt_tokens - (usage.prompt_tokens_details.cached_tokens or 0)

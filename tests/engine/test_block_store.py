@@ -14,7 +14,7 @@ import pytest
 from tokenline.engine import block_store
 from tokenline.engine.block_store import BlockStore, use_ns
 from tokenline.engine.errors import SettingError
-from tokenline.engine.line_keys import LineKeys
+from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.request import Namespace
 
 SIZE, KV_BYTES = 4, 4000
@@ -30,7 +30,7 @@ class Line:
 
     def __init__(self, first_id: int, blocks: int, model: bytes = MODEL):
         self.ids = np.arange(first_id, first_id + blocks * SIZE, dtype=np.int32)
-        self.keys = LineKeys(SIZE, model).of(Namespace(), self.ids)
+        self.keys = PrefixHashes(SIZE, model).of(Namespace(), self.ids)
         self.used_ns = time.time_ns()
 
     def kv(self, number: int) -> np.ndarray:
@@ -145,7 +145,7 @@ def other_model(path: Path) -> None:
     """A block of the same line by another model, under this model's name."""
     model = b"n" * 32
     store, line = open_store(path.parent, model=model), Line(0, 3)
-    line.keys[0:] = LineKeys(SIZE, MODEL).of(Namespace(), line.ids)
+    line.keys[0:] = PrefixHashes(SIZE, MODEL).of(Namespace(), line.ids)
     line.write(store, 1)
     os.replace(path.parent / path.name.replace(MODEL.hex()[:16], model.hex()[:16]), path)
 

@@ -16,7 +16,7 @@ from tests.engine.ledger import LedgerModel, expected_answer
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.eviction_log import EvictionLog
-from tokenline.engine.line_keys import LineKeys
+from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step
 
 MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where thousands of small files cost little
@@ -253,7 +253,7 @@ def test_choices_share_one_prefill_and_one_account():
 
 
 def test_preemption_does_not_recount():
-    """Case us-04: what a preempted request finds of its own later is not a hit."""
+    """What a preempted request later finds of its own is not a hit."""
     core = make_core(num_blocks=10, block_size=4, max_num_seqs=2)
     run(core, make_request("warm", list(range(8)), max_tokens=1))
     first = make_request("first", [*range(8), 50], max_tokens=25)
@@ -267,7 +267,6 @@ def test_preemption_does_not_recount():
 
 
 def test_an_abort_before_the_first_step_leaves_nothing_to_hit():
-    """Case ev-05."""
     core = make_core()
     core.add(make_request("a", list(range(64)), max_tokens=1))
     core.abort("a")
@@ -342,8 +341,8 @@ def test_broken_logits_end_one_request_with_an_error():
     assert answers.ids["good", 0] == expected_answer([1, 2], 3)
 
 
-def test_five_hundred_ways_out_leave_an_empty_house():
-    """Case ev-06: finished, aborted in prefill, and one that needs 90 percent of the pool afterwards."""
+def test_after_five_hundred_requests_no_block_is_lost():
+    """Some finish, some are aborted in prefill; a request that needs 90 % of the pool fits afterwards."""
     core = make_core(num_blocks=40, block_size=4, max_num_seqs=8, max_batch_tokens=24)
     for i in range(500):
         core.add(make_request(f"r{i}", [*range(40), i % 90, i % 7], max_tokens=3))
@@ -386,7 +385,7 @@ def test_a_miss_after_an_eviction_says_what_was_held_and_when_it_went():
 
 
 def test_what_is_remembered_of_evictions_is_bounded():
-    log, keys = EvictionLog(4, lambda: 0.0, capacity=10), LineKeys(4)
+    log, keys = EvictionLog(4, lambda: 0.0, capacity=10), PrefixHashes(4)
     for start in range(50):
         log.record(keys.of(Namespace(), np.arange(start, start + 40, dtype=np.int32)), 0)
     assert len(log) == 10

@@ -54,7 +54,7 @@ def tier(core: EngineCore) -> DiskTier:
 
 def read_always(core: EngineCore) -> None:
     """Let the tier know nothing of how fast it computes: else it depends on the machine whether the disk is asked."""
-    tier(core).rule.saw_step = lambda tokens, seconds: None
+    core.prefill_speed.saw_step = lambda prompt_tokens, tokens, seconds: None
     tier(core).rule.patience_s = lambda tokens: HANG_S
 
 
@@ -483,7 +483,7 @@ def test_computing_is_preferred_where_it_is_faster(tmp_path, cores):
     core = cores(tmp_path)
     wait_for_probe(core)
     tier(core).rule.read_bytes_per_s = 1.0
-    tier(core).rule.compute_tokens_per_s = 1e9
+    core.prefill_speed.tokens_per_s = 1e9
     assert cached(ask(core, PROMPT)) == (0, 0)
 
 

@@ -259,7 +259,7 @@ async def test_what_was_aborted_at_shutdown_is_kept_too(tmp_path):
         ({"cache_dir": Path("/tmp")}, "model_fingerprint"),
         ({"max_model_len": 300}, "max_model_len.* 300"),
         ({"max_model_len": 1}, "max_model_len.* not 1"),
-        ({"kv_cache_memory": 10}, "kv_cache_memory is too small"),
+        ({"kv_cache_memory": 10}, "kv_cache_memory of 10 bytes is too small"),
         ({"kv_cache_memory": 10**18}, "kv_cache_memory of"),
         ({"max_num_seqs": 0}, "max_num_seqs"),
         ({"max_num_seqs": 600}, "max_batch_tokens"),

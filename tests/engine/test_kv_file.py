@@ -1,7 +1,6 @@
 """The file format: what was written comes back, and nothing else is ever taken for it."""
 
 import os
-import stat
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenline.engine.kv_file import BadBlock, KVBlock, decode, encode, read_file, write_file
+from tokenline.engine.kv_file import BadBlock, KVBlock, decode, encode, read_file
 
 BLOCK = KVBlock(b"m" * 32, b"p" * 32, b"k" * 32, np.arange(4, dtype=np.int32), np.arange(96, dtype=np.uint8))
 DATA = encode(BLOCK)
@@ -75,23 +74,6 @@ def test_other_bytes_are_no_block(data):
 )
 def test_a_whole_block_is_only_for_what_it_was_made_for(other):
     assert not decode(encode(other)).is_for(BLOCK.model, BLOCK.parent, BLOCK.key, BLOCK.ids)
-
-
-def test_a_written_file_is_private_and_leaves_nothing_beside_it(tmp_path):
-    path = tmp_path / "block"
-    write_file(path, DATA, 5_000_000_000)
-    write_file(path, DATA, 7_000_000_000)
-    assert os.listdir(tmp_path) == ["block"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.stat().st_mtime_ns == 7_000_000_000
-    assert read_file(path, len(DATA)) == DATA
-
-
-def test_a_failed_write_leaves_nothing(tmp_path):
-    (tmp_path / "block").mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_file(tmp_path / "block", DATA, 0)
-    assert os.listdir(tmp_path) == ["block"]
 
 
 def test_only_plain_files_of_a_likely_size_are_read(tmp_path):

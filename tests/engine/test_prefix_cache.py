@@ -220,7 +220,7 @@ def test_a_lookup_alone_is_no_use():
 
 
 def test_children_go_before_their_parents():
-    """Case ev-02: B hangs off A; everything in use stays, then B goes before A."""
+    """B hangs off A: what is in use stays, then B goes before A."""
     held = Held()
     a, b = [1] * 8, [1] * 8 + [2] * 8
     held.add(a)
@@ -246,7 +246,7 @@ NAMESPACES = [
 
 @pytest.mark.parametrize("mine", NAMESPACES)
 def test_namespaces_never_share(mine):
-    """Case is-03: parts of the key that look alike when joined are different keys."""
+    """Keys whose parts look alike when joined are different keys."""
     held = Held()
     line = list(range(32))
     held.add(line, mine)

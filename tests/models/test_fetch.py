@@ -41,7 +41,7 @@ def test_a_folder_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").touch()
     assert resolve_model(str(tmp_path)) == tmp_path / "a.gguf"
     (tmp_path / "b.gguf").touch()
-    with pytest.raises(ModelError, match=r"several GGUF files, name one of them: a\.gguf, b\.gguf"):
+    with pytest.raises(ModelError, match=r"several GGUF files; name one of them: a\.gguf, b\.gguf"):
         resolve_model(str(tmp_path))
     (tmp_path / "config.json").touch()
     assert resolve_model(str(tmp_path)) == tmp_path

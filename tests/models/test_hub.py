@@ -165,9 +165,9 @@ import json, sys
 from tokenline.models.errors import ModelError
 from tokenline.models.fetch import resolve_model
 reports = []
-progress = (lambda *report: reports.append(report)) if sys.argv[2] == "progress" else None
+watched = {"progress": lambda *report: reports.append(report)} if sys.argv[2] == "progress" else {}
 try:
-    path = resolve_model(sys.argv[1], progress=progress)
+    path = resolve_model(sys.argv[1], **watched)
 except ModelError as error:
     sys.exit(f"ModelError: {error}")
 print(json.dumps({"path": str(path), "reports": reports}))
@@ -197,7 +197,7 @@ def test_a_repository_is_fetched_without_what_is_not_needed(hub: Hub, tmp_path: 
     assert (folder / "model-00001-of-00002.safetensors").read_bytes() == WEIGHTS
     total = sum(len(SAFETENSORS_REPO[name]) for name in wanted)
     assert result["reports"], "a bar needs something to show"
-    assert {report[0] for report in result["reports"]} == {"fetching org/model"}
+    assert {report[0] for report in result["reports"]} == {"downloading org/model"}
     done = [report[1] for report in result["reports"]]
     assert done == sorted(done)
     assert done[-1] <= total
@@ -233,13 +233,13 @@ def test_one_gguf_file_of_a_repository(hub: Hub, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("org/absent", "no such path, and no model 'org/absent' at {hub} (a private one needs HF_TOKEN)"),
+        ("org/absent", "no local model 'org/absent', and none at {hub} (a private one needs HF_TOKEN)"),
         ("org/gated", "org/gated is gated: accept its terms at {hub}/org/gated, then set HF_TOKEN to your token"),
         ("org/model@v9", "org/model at {hub} has no revision 'v9'"),
         ("org/gguf:absent.gguf", "org/gguf at {hub} has no file 'absent.gguf'"),
         (
             "org/gguf",
-            "org/gguf has no safetensors but GGUF files; name one, e.g. org/gguf:folder/big-Q8_0.gguf (of 2)",
+            "org/gguf has GGUF files (2) and no safetensors; name one, e.g. org/gguf:folder/big-Q8_0.gguf",
         ),
         ("org/pickle", "org/pickle has no model.safetensors; only safetensors and GGUF weights can be read"),
     ],
@@ -252,9 +252,9 @@ def test_no_network_is_one_line(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"  # bound, so that nobody else can listen there
-        message = f"org/model is not here, and the hub at {nobody} cannot be reached (no network?)"
+        message = f"no local model 'org/model', and the hub at {nobody} cannot be reached (no network?)"
         assert fetch("org/model", tmp_path, nobody) == {"error": message}
-        message = "org/model is not in the cache, and HF_HUB_OFFLINE forbids to fetch it"
+        message = "org/model is not in the cache, and HF_HUB_OFFLINE forbids downloading it"
         assert fetch("org/model", tmp_path, nobody, HF_HUB_OFFLINE="1") == {"error": message}
 
 

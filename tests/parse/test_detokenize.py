@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.parse.fake_tokens import Vocabulary, cut_at
-from tokenline.parse.detokenize import Detokenizer, Piece, token_text
+from tokenline.parse.detokenize import DecodedText, Detokenizer
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("aé漢😀👩‍👩‍👧 \n"), max_size=12)
 # Real characters, broken ones, and bytes that can never be UTF-8, one after another.
@@ -82,10 +82,10 @@ def test_control_tokens_are_dropped_unless_asked_for() -> None:
     assert "".join(detokenize(tokens)) == "ab"
     detokenizer = Detokenizer(tokens, control_tokens={"[CALL]"})
     assert [detokenizer.feed(token_id) for token_id in tokens.ids] == [
-        (Piece("a"),),
+        (DecodedText("a"),),
         (),
-        (Piece("[CALL]", control=True),),
-        (Piece("b"),),
+        (DecodedText("[CALL]", control=True),),
+        (DecodedText("b"),),
     ]
 
 
@@ -93,15 +93,9 @@ def test_a_control_token_ends_a_begun_character() -> None:
     tokens = Vocabulary([b"\xe4\xbd", "[CALL]", b"\xa0"], special={1})
     detokenizer = Detokenizer(tokens, control_tokens={"[CALL]"})
     assert detokenizer.feed(0) == ()
-    assert detokenizer.feed(1) == (Piece("\ufffd"), Piece("[CALL]", control=True))
-    assert detokenizer.feed(2) == (Piece("\ufffd"),)
+    assert detokenizer.feed(1) == (DecodedText("\ufffd"), DecodedText("[CALL]", control=True))
+    assert detokenizer.feed(2) == (DecodedText("\ufffd"),)
 
 
 def test_an_id_past_the_vocabulary_is_no_text() -> None:
     assert Detokenizer(Vocabulary(["a"])).feed(99) == ()
-
-
-def test_token_text_gives_exact_bytes_of_half_a_character() -> None:
-    tokens = Vocabulary([b"\xe4\xbd", "<|im_end|>"], special={1})
-    assert token_text(tokens, 0) == ("\ufffd", b"\xe4\xbd")
-    assert token_text(tokens, 1) == ("<|im_end|>", b"<|im_end|>")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.sources import llama_cpp_source
+from tokenline.render.memory import IdMemory
 from tokenline.render.renderer import Renderer
 from tokenline.render.tokenizer import Tokenizer
 
@@ -25,9 +26,9 @@ def tokenizer(vocabulary: str) -> Tokenizer:
     return Tokenizer.from_model(vocabulary_file(vocabulary))
 
 
-def renderer(vocabulary: str, template: str) -> Renderer:
-    """A renderer with a memory of its own."""
-    return Renderer(tokenizer(vocabulary), {"default": template_source(template)})
+def renderer(vocabulary: str, template: str, memory: IdMemory | None = None) -> Renderer:
+    """A renderer, without `memory` with one of its own."""
+    return Renderer(tokenizer(vocabulary), {"default": template_source(template)}, memory=memory)
 
 
 def write_sentencepiece(folder: Path, *, metaspace: bool) -> Path:

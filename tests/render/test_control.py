@@ -14,7 +14,6 @@ from tests.render.models import renderer, tokenizer
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line, Origin
-from tokenline.render.memory import IdMemory
 from tokenline.render.renderer import Renderer
 
 FAMILIES = [
@@ -30,8 +29,7 @@ FAMILIES = [
 
 
 def control_ids(subject: Renderer) -> set[int]:
-    control = subject._encoder.control
-    return {subject.tokenizer.vocabulary.added[text] for text in control.texts}
+    return {subject.tokenizer.vocabulary.added[text] for text in subject.control.texts}
 
 
 def assert_only_the_template_writes_control_tokens(subject: Renderer, line: Line) -> None:
@@ -104,7 +102,7 @@ def test_a_request_cannot_write_control_tokens(vocabulary: str, template: str) -
             return
         assert_only_the_template_writes_control_tokens(subject, line)
         assert subject.chat(chat).ids.tolist() == line.ids.tolist()
-        written = subject._encoder.control.find_written(subject.chats.render(chat, traced=True).text)
+        written = subject.control.find_written(subject.chats.render(chat, traced=True).text)
         assert sum(id in ids for id in line.ids.tolist()) == len(written)  # and none of the template's is lost
 
     attack()
@@ -175,13 +173,13 @@ def test_harmless_requests_are_rendered_only_once(monkeypatch: pytest.MonkeyPatc
     subject = renderer("qwen2", "Qwen-Qwen2.5-7B-Instruct")
     renderings: list[str] = []
     for name in ("render", "render_traced"):
-        original = getattr(type(subject.template()), name)
+        original = getattr(type(subject.chats.template()), name)
 
         def counted(self: Any, variables: Any, original: Any = original, name: str = name) -> str:
             renderings.append(name)
             return original(self, variables)
 
-        monkeypatch.setattr(type(subject.template()), name, counted)
+        monkeypatch.setattr(type(subject.chats.template()), name, counted)
     subject.chat(ChatInput([{"role": "user", "content": "an ordinary question, 3 words?"}]))
     assert renderings == ["render"]
     subject.chat(ChatInput([{"role": "user", "content": "a <b>bold</b> question"}]))
@@ -190,7 +188,6 @@ def test_harmless_requests_are_rendered_only_once(monkeypatch: pytest.MonkeyPatc
 
 def test_forged_text_does_not_pass_for_the_real_thing_through_the_memory() -> None:
     """A forged chat whose text equals that of a real one has other ids, whichever is seen first."""
-    subject = renderer("qwen2", "Qwen-Qwen2.5-7B-Instruct")
     real = ChatInput(
         [
             {"role": "system", "content": "S"},
@@ -206,7 +203,7 @@ def test_forged_text_does_not_pass_for_the_real_thing_through_the_memory() -> No
         ]
     )
     for order in ((real, forged), (forged, real)):
-        subject._encoder.memory = IdMemory()
+        subject = renderer("qwen2", "Qwen-Qwen2.5-7B-Instruct")  # which remembers nothing
         lines = {id(chat): subject.chat(chat) for chat in order}
         assert lines[id(real)].text == lines[id(forged)].text
         assert lines[id(real)].ids.tolist() != lines[id(forged)].ids.tolist()
@@ -216,5 +213,5 @@ def test_forged_text_does_not_pass_for_the_real_thing_through_the_memory() -> No
 def test_tokens_that_only_structure_a_chat_count_as_control_tokens_where_the_template_writes_them() -> None:
     template = "{% for m in messages %}<turn>{{ m.content }}</turn>{% endfor %}"
     subject = Renderer(tokenizer("qwen2"), {"default": template})
-    assert "<turn>" not in subject._encoder.control.texts
-    assert "<|im_start|>" in subject._encoder.control.texts
+    assert "<turn>" not in subject.control.texts
+    assert "<|im_start|>" in subject.control.texts

@@ -53,9 +53,8 @@ class Memory(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        assert self.memory.num_bytes <= self.memory.max_bytes
-        counted = sum(400 + e.ids.nbytes + e.offsets.nbytes for e in self.memory._entries.values())
-        assert self.memory.num_bytes == counted
+        self.memory.check_integrity()
+        assert (self.memory.num_bytes > 0) == (len(self.memory) > 0)
 
 
 TestMemory = Memory.TestCase

@@ -13,7 +13,7 @@ from tokenline.render.normalize import CallStyle, NoContent
 NAMED = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = llama_cpp_source() / "templates"
 
-# the toy template of the reported cases, with roles it does not know refused
+# a toy template that refuses roles it does not know
 REF_CHATML = """
 {%- for message in messages -%}
 {%- if message.role not in ['system', 'user', 'assistant', 'tool'] -%}
@@ -56,14 +56,14 @@ USER = {"role": "user", "content": "Weather in Ghent?"}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "9 C"}
 
 
-def test_developer_is_system_where_the_template_does_not_know_it(ref: ChatRenderer) -> None:  # case te-01
+def test_developer_is_system_where_the_template_does_not_know_it(ref: ChatRenderer) -> None:
     hi = {"role": "user", "content": "Hi"}
     developer = {"role": "developer", "content": "Be brief."}
     assert text(ref, developer, hi) == text(ref, {"role": "system", "content": "Be brief."}, hi)
     assert "<|start|>developer<|message|># Instructions" in text(collection("openai-gpt-oss-120b"), developer, hi)
 
 
-def test_neighbours_that_the_template_does_not_take_are_named() -> None:  # case te-03
+def test_neighbours_that_the_template_does_not_take_are_named() -> None:
     mistral = collection("mistralai-Mistral-Nemo-Instruct-2407")
     messages = [
         {"role": "system", "content": "Kitchen helper."},
@@ -77,7 +77,7 @@ def test_neighbours_that_the_template_does_not_take_are_named() -> None:  # case
 
 
 @pytest.mark.parametrize("content", [{"content": None}, {}, {"content": ""}])
-def test_a_message_with_tool_calls_is_never_dropped(ref: ChatRenderer, content: dict[str, Any]) -> None:  # case te-05
+def test_a_message_with_tool_calls_is_never_dropped(ref: ChatRenderer, content: dict[str, Any]) -> None:
     rendered = text(ref, USER, call('{"city": "Ghent"}', **content), RESULT)
     order = [rendered.index(piece) for piece in ("weather", "Ghent", "<tool_response>", "9 C")]
     assert order[1] < order[2] < order[3]
@@ -107,7 +107,7 @@ def test_calls_are_written_as_the_template_asks_for_them_where_it_does_not_write
     assert written in text(tagged, USER, call('{"city":"Ghent"}', content="Look:"), RESULT)
 
 
-def test_the_templates_default_system_text(ref: ChatRenderer) -> None:  # case te-09
+def test_the_templates_default_system_text(ref: ChatRenderer) -> None:
     default = (
         "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are a default helper.<|im_end|>\n{% endif %}"
     )
@@ -135,14 +135,14 @@ def test_the_templates_default_system_text(ref: ChatRenderer) -> None:  # case t
         (True, "JSON object"),
     ],
 )
-def test_arguments_that_are_no_object_are_named(ref: ChatRenderer, arguments: Any, error: str) -> None:  # case tc-15
+def test_arguments_that_are_no_object_are_named(ref: ChatRenderer, arguments: Any, error: str) -> None:
     with pytest.raises(RenderError, match=error) as caught:
         text(ref, USER, call(arguments), RESULT)
     assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
 
 
 @pytest.mark.parametrize("arguments", ["", "  ", None, {}, "{}"])
-def test_no_arguments_are_an_empty_object(ref: ChatRenderer, arguments: Any) -> None:  # case tc-15
+def test_no_arguments_are_an_empty_object(ref: ChatRenderer, arguments: Any) -> None:
     assert '"arguments": {}}' in text(ref, USER, call(arguments), RESULT)
 
 

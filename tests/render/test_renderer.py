@@ -1,6 +1,7 @@
 """Layer 2 as its callers see it: lines of chats, prompts and ids; answers that come back keep their ids."""
 
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.render import chats
 from tests.render.models import renderer, template_source, tokenizer, write_sentencepiece
 from tests.tiny import write_tokenizer
+from tokenline.ids import common_prefix
 from tokenline.models.errors import ModelError
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
@@ -46,16 +48,16 @@ def test_the_walk_of_the_readme(smollm2_renderer: Renderer) -> None:
         "/messages/1/content",
     }
     second = smollm2_renderer.chat(ChatInput([system, user("明天呢")]))
-    shared = first.common_prefix(second)
+    shared = common_prefix(first.ids, second.ids)
     assert smollm2_renderer.tokenizer.decode(first.ids[:shared].tolist()).startswith(
         "<|im_start|>system\n你是助手<|im_end|>"
     )
     timed = smollm2_renderer.chat(ChatInput([{"role": "system", "content": "12:07 你是助手"}, user("今天星期几")]))
-    assert first.common_prefix(timed) == 3
+    assert common_prefix(first.ids, timed.ids) == 3
     assert smollm2_renderer.end_ids == {0, 2}
 
 
-def test_begin_token_comes_once_and_first() -> None:  # case st-09
+def test_begin_token_comes_once_and_first() -> None:
     subject = renderer("llama-bpe", "meta-llama-Llama-3.1-8B-Instruct")
     bos = subject.tokenizer.special_tokens["<|begin_of_text|>"]
     ids = subject.chat(ChatInput([user("test")])).ids.tolist()
@@ -159,7 +161,6 @@ def test_a_model_without_a_template(tmp_path: Path) -> None:
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )
     bare = Renderer(tokenizer("gpt-2"))
-    assert not bare.has_template
     with pytest.raises(RenderError, match="no chat template"):
         bare.chat(ChatInput([user("Hi")]))
     assert bare.text("Hi").ids.tolist()
@@ -210,22 +211,22 @@ def other_ids(subject: Renderer, text: str) -> list[int]:
 
 
 def test_an_answer_that_comes_back_keeps_its_ids(smollm2_renderer: Renderer) -> None:
-    smollm2_renderer._encoder.memory = IdMemory()
+    subject = Renderer(smollm2_renderer.tokenizer)
     chat = [user("Name a city")]
-    prompt = smollm2_renderer.chat(ChatInput(chat))
+    prompt = subject.chat(ChatInput(chat))
     answer = "Brussels, of course"
-    generated = [*other_ids(smollm2_renderer, answer), 2]
-    assert generated[:-1] != smollm2_renderer.tokenizer.encode(answer)
-    smollm2_renderer.remember(prompt, generated)
-    later = smollm2_renderer.chat(ChatInput([*chat, assistant(answer), user("Another")]))
+    generated = [*other_ids(subject, answer), 2]
+    assert generated[:-1] != subject.tokenizer.encode(answer)
+    subject.remember(prompt, generated)
+    later = subject.chat(ChatInput([*chat, assistant(answer), user("Another")]))
     assert later.ids.tolist()[: len(prompt.ids) + len(generated)] == [*prompt.ids.tolist(), *generated]
-    assert smollm2_renderer.tokenizer.decode(later.ids.tolist()) == later.text
+    assert subject.tokenizer.decode(later.ids.tolist()) == later.text
     # offsets are right, so the tokens' texts are the text
     assert "".join(later.text[a:b] for a, b in later.offsets.tolist()) == later.text
     # an edited answer, another caller, and a chat that only begins alike get the plain ids
     for changed, namespace in (("Brussels, of course!", None), (answer, "another caller")):
-        line = smollm2_renderer.chat(ChatInput([*chat, assistant(changed), user("Another")]), namespace=namespace)
-        assert line.ids.tolist() == smollm2_renderer.tokenizer.encode(line.text, parse_special=True)
+        line = subject.chat(ChatInput([*chat, assistant(changed), user("Another")]), namespace=namespace)
+        assert line.ids.tolist() == subject.tokenizer.encode(line.text, parse_special=True)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +253,7 @@ def test_answers_keep_their_ids_in_every_family(vocabulary: str, template: str, 
     assert later.ids.tolist()[: len(line.ids) + len(generated)] == [*line.ids.tolist(), *generated]
     assert later.text.startswith(line.text)
     # behind the answer all is as it would be
-    subject._encoder.memory = IdMemory()
-    plain = subject.chat(ChatInput([*chat, assistant(answer), user("Another")]))
+    plain = renderer(vocabulary, template).chat(ChatInput([*chat, assistant(answer), user("Another")]))
     rest = plain.ids.tolist().index(end, len(line.ids))
     assert later.ids.tolist()[len(line.ids) + len(generated) :] == plain.ids.tolist()[rest + 1 :]
 
@@ -264,19 +264,20 @@ def test_answers_keep_their_ids_in_every_family(vocabulary: str, template: str, 
 )
 def test_answers_of_every_ending(smollm2_renderer: Renderer, ids: Any, known: bool) -> None:
     """Empty, cut inside a character, without an end token: remembered where a text can come back."""
-    smollm2_renderer._encoder.memory = IdMemory()
+    memory = IdMemory()
+    subject = Renderer(smollm2_renderer.tokenizer, memory=memory)
     chat = [user("x")]
-    line = smollm2_renderer.chat(ChatInput(chat))
-    before = len(smollm2_renderer._encoder.memory)
+    line = subject.chat(ChatInput(chat))
+    before = len(memory)
     if ids == "cut":
-        ids = smollm2_renderer.tokenizer.encode("🙂")[:-1]
+        ids = subject.tokenizer.encode("🙂")[:-1]
     elif ids == "unfinished":
-        ids = other_ids(smollm2_renderer, "and so on")
-    smollm2_renderer.remember(line, ids)
-    assert (len(smollm2_renderer._encoder.memory) > before) == known
+        ids = other_ids(subject, "and so on")
+    subject.remember(line, ids)
+    assert (len(memory) > before) == known
     if known:
-        text = smollm2_renderer.tokenizer.decode(ids)
-        later = smollm2_renderer.chat(ChatInput([*chat, assistant(text), user("y")]))
+        text = subject.tokenizer.decode(ids)
+        later = subject.chat(ChatInput([*chat, assistant(text), user("y")]))
         assert later.ids.tolist()[len(line.ids) :][: len(ids)] == ids
 
 
@@ -291,23 +292,25 @@ FAMILIES = [
 @pytest.mark.parametrize(("vocabulary", "template"), FAMILIES)
 def test_memory_never_changes_a_line(vocabulary: str, template: str) -> None:
     """Whatever was rendered before, a line has the ids and offsets that it has on its own."""
-    check_memory(renderer(vocabulary, template), renderer(vocabulary, template))
+    check_memory(lambda memory: renderer(vocabulary, template, memory))
 
 
 @pytest.mark.parametrize("metaspace", [False, True])
 def test_memory_never_changes_a_line_of_a_folder(tmp_path: Path, metaspace: bool) -> None:
     reader = Tokenizer.from_model(write_sentencepiece(tmp_path, metaspace=metaspace))
     templates = {"default": template_source("mistralai-Mistral-Nemo-Instruct-2407")}
-    check_memory(Renderer(reader, templates), Renderer(reader, templates))
+    check_memory(lambda memory: Renderer(reader, templates, memory=memory))
 
 
-def check_memory(subject: Renderer, fresh: Renderer) -> None:
+def check_memory(renderer_with: Callable[[IdMemory], Renderer]) -> None:
+    memory = IdMemory()
+    subject, fresh = renderer_with(memory), renderer_with(IdMemory(max_bytes=0))
+
     @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(chats.messages(), st.none() | chats.tools)
     def grow(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> None:
         for end in range(1, len(messages) + 1):
             chat = ChatInput(messages[:end], tools)
-            fresh._encoder.memory = IdMemory()
             try:
                 expected = fresh.chat(chat)
             except RenderError:
@@ -319,7 +322,7 @@ def check_memory(subject: Renderer, fresh: Renderer) -> None:
                 assert line.offsets.tolist() == expected.offsets.tolist()
 
     grow()
-    assert len(subject._encoder.memory) > 0
+    assert len(memory) > 0
 
 
 def test_five_turns_with_tools_and_thinking_share_every_token() -> None:
@@ -342,6 +345,6 @@ def test_five_turns_with_tools_and_thinking_share_every_token() -> None:
             {"role": "tool", "tool_call_id": f"c{turn}", "content": "Nothing <here>"},
         ]
         later = subject.chat(ChatInput(messages, tools))
-        assert later.common_prefix(line) == len(line.ids)
+        assert common_prefix(later.ids, line.ids) == len(line.ids)
         assert later.ids.tolist()[len(line.ids) :][: len(generated)] == generated
         line = later

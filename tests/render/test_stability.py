@@ -1,10 +1,13 @@
-"""What breaks a line from one turn to the next is found in real templates, with the condition that does it."""
+"""What breaks a prefix from one turn to the next is found in real templates, with the condition that does it."""
 
 import pytest
 
 from tests.sources import llama_cpp_source
+from tokenline.render.breaks import Cause
 from tokenline.render.chat_renderer import CHATML, ChatRenderer
-from tokenline.render.stability import Cause, Check, Stability, check_stability
+from tokenline.render.renderer import Renderer
+from tokenline.render.stability import Check, Stability, check_stability
+from tokenline.render.stability_words import phrase, summary
 from tokenline.render.template import ChatTemplate
 
 TEMPLATES = llama_cpp_source() / "templates"
@@ -25,7 +28,7 @@ def test_chatml_is_stable() -> None:
     assert stability.stable
     assert find(stability, "plain").stable
     assert "not supported by this model's chat template" in (find(stability, "tools").refused or "")
-    assert stability.summary() == "chat template: every line stays whole from turn to turn"
+    assert summary(stability) == "Each turn extends the last one's tokens."
 
 
 def test_reasoning_that_is_dropped_is_found_with_its_condition() -> None:
@@ -37,13 +40,13 @@ def test_reasoning_that_is_dropped_is_found_with_its_condition() -> None:
     assert broken.kept.endswith("<|im_start|>assistant\n")
     assert broken.before.startswith("<think>\nA plain question")
     assert broken.after.startswith("The capital is Paris.")
-    assert broken.source == "{%- if loop.index0 > ns.last_query_index %}"
+    assert broken.template_source == "{%- if loop.index0 > ns.last_query_index %}"
     assert find(stability, "thinking between tool calls").stable
     off = find(stability, "thinking off").broken
     assert off is not None
     assert off.cause is Cause.PROMPT_NOT_KEPT
     assert not stability.stable
-    assert "reasoning of an earlier turn" in stability.summary()
+    assert "drops the reasoning of earlier turns" in summary(stability)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_reasoning_that_is_dropped_is_found_with_its_condition() -> None:
         ("google-gemma-4-31B-it", "plain", {"enable_thinking": True}),
     ],
 )
-def test_a_variable_that_keeps_the_line_whole_is_found(name: str, conversation: str, fix: dict[str, bool]) -> None:
+def test_a_variable_that_keeps_the_prefix_is_found(name: str, conversation: str, fix: dict[str, bool]) -> None:
     broken = find(examine(name), conversation).broken
     assert broken is not None
     assert broken.fix == fix
@@ -79,6 +82,9 @@ def test_arguments_written_anew_are_found() -> None:
     rewritten = find(examine("Qwen-Qwen2.5-7B-Instruct"), "tool-call arguments as generated").broken
     assert rewritten is not None
     assert rewritten.cause is Cause.ARGUMENTS
+    assert rewritten.kept.endswith('"arguments": {"city":')
+    assert rewritten.before.startswith('"Paris","days":3}')
+    assert rewritten.after.startswith(' "Paris", "days": 3}')
     assert find(examine("Qwen-Qwen3-0.6B"), "tool-call arguments as generated").stable
 
 
@@ -101,7 +107,38 @@ def test_date_is_reported_with_what_holds_it_still() -> None:
     assert stability.date_unit == "day"
     assert stability.date_fix == {"date_string": "01 Jan 2026"}
     assert not stability.stable
-    assert "injects the date (day)" in stability.summary()
+    assert "writes the date, which changes every day; the cached prefix ends there." in summary(stability)
+
+
+def test_a_break_says_how_much_is_shared(smollm2_renderer: Renderer) -> None:
+    source = (TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text("utf-8")
+    subject = Renderer(smollm2_renderer.tokenizer, {"default": source})
+    broken = find(subject.stability(explain=False), "thinking").broken
+    assert broken is not None
+    shared = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    assert broken.characters == len(shared)
+    assert broken.tokens == len(subject.tokenizer.encode(shared, parse_special=True))
+    without_tokenizer = find(examine("Qwen-Qwen3-0.6B"), "thinking").broken
+    assert without_tokenizer is not None
+    assert (without_tokenizer.characters, without_tokenizer.tokens) == (len(shared), None)
+
+
+def test_every_cause_has_its_words() -> None:
+    assert len({phrase(cause) for cause in Cause}) == len(Cause)
+    both = examine("Qwen-Qwen2.5-7B-Instruct")
+    assert both.causes == (Cause.ARGUMENTS,)
+    assert summary(both) == "This template rewrites tool-call arguments; the cached prefix ends there."
+    nemo = summary(examine("mistralai-Mistral-Nemo-Instruct-2407"))
+    assert nemo.startswith("This template moves system messages when another turn follows")
+    assert " and " in nemo
+
+
+def test_a_template_that_refuses_everything() -> None:
+    found = check_stability(ChatRenderer({"default": "{{ raise_exception('not today') }}"}, NAMED))
+    assert not found.stable
+    assert not found.supports_any
+    assert summary(found).startswith("This template refuses every conversation tried: ")
+    assert summary(found).endswith("The chat template refused the request: not today.")
 
 
 @pytest.mark.parametrize(

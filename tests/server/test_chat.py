@@ -65,7 +65,7 @@ async def test_a_stream_says_the_role_first_then_the_text_then_why_it_ended(serv
 
 @pytest.mark.parametrize("more", [{}, {"stop": ["e", "日", "�"]}, {"n": 3, "temperature": 1, "seed": 5}])
 async def test_streamed_and_not_are_the_same_answer(served: Served, more: dict):
-    """us-09: text, finish reasons and counts are equal, since both are made from the same pieces."""
+    """Text, finish reasons and counts are equal, since both are made from the same pieces."""
     body = greedy(UNICODE, max_tokens=40, **more)
     whole = (await served.http.post(CHAT, json=body)).json()
     *chunks, last = await stream(served.http, CHAT, {**body, "stream_options": {"include_usage": True}})
@@ -82,7 +82,6 @@ async def test_streamed_and_not_are_the_same_answer(served: Served, more: dict):
 
 @pytest.mark.parametrize("stream_options", [None, {}, {"include_usage": False}, {"include_obfuscation": False}])
 async def test_no_usage_chunk_unless_asked_for(served: Served, stream_options: dict | None):
-    """us-05"""
     body = {"messages": user("Greet me"), "max_tokens": 4, "stream_options": stream_options}
     chunks = await stream(served.http, CHAT, body)
     assert all(len(chunk["choices"]) == 1 for chunk in chunks)
@@ -98,7 +97,6 @@ async def test_with_usage_asked_for_the_other_chunks_say_null(served: Served):
 
 
 async def test_a_hit_is_reported_in_both_modes_as_the_engine_counted_it(served: Served):
-    """us-01"""
     body = {
         "messages": [{"role": "system", "content": "You are the archive desk. " * 40}, *user("Where is shelf 7?")],
         "max_tokens": 8,
@@ -196,11 +194,12 @@ async def test_an_end_id_is_counted_but_no_text(served: Served):
     body = greedy(user("hi"), stop_token_ids=[end], return_token_ids=True, logprobs=True)
     answer = (await served.http.post(CHAT, json=body)).json()
     choice = answer["choices"][0]
+    tokenizer = served.renderer.tokenizer
     assert choice["finish_reason"] == "stop"
     assert choice["token_ids"] == ids[: at + 1]
     assert answer["usage"]["completion_tokens"] == at + 1
     assert len(choice["logprobs"]["content"]) == at
-    assert choice["message"]["content"] == served.renderer.tokenizer.decode(ids[:at], skip_special=True)
+    assert choice["message"]["content"] == tokenizer.decode(id for id in ids[:at] if not tokenizer.is_special(id))
 
 
 async def test_the_ids_can_be_had(served: Served):

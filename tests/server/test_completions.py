@@ -43,7 +43,7 @@ async def test_sixteen_tokens_unless_asked_otherwise(served: Served):
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_cached_tokens_are_there_also_when_zero(served: Served, streamed: bool):
-    """us-02, on this route"""
+    """A client that adds up cached tokens must find the field in every answer."""
     for expected in (0, len(served.renderer.text("one-off 7c1e")) - 1):
         body = greedy("one-off 7c1e", max_tokens=4)
         if streamed:

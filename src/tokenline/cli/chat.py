@@ -1,7 +1,7 @@
 """`tokenline chat`: a conversation in the terminal, and what the cache did for each turn.
 
-Knows terminals and turns; `client` knows the wire. With --url it talks to a server that runs; without, it starts one
-of its own and ends it at exit.
+Knows terminals and turns; `client` knows the wire. With --url it talks to a running server; without, it starts one and
+stops it at exit.
 """
 
 import contextlib
@@ -23,26 +23,53 @@ from tokenline.cli.pull import MODEL_HELP
 if TYPE_CHECKING:
     from tokenline.cli.client import ChatClient, Ending
 
-HELP = "/new starts over, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
+HELP = "/new starts a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
 
 
 def chat(
-    model: Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)] = None,
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)] = None,
     url: Annotated[
         str | None,
-        typer.Option(help="A server that runs, e.g. http://127.0.0.1:8000; MODEL is then a name it serves."),
+        typer.Option(
+            metavar="URL",
+            help="URL of a running server, e.g. http://127.0.0.1:8000; MODEL is then a name that it serves. "
+            "Without it, chat starts a server.",
+        ),
     ] = None,
     api_key: Annotated[
         str | None, typer.Option(metavar="KEY", envvar="TOKENLINE_API_KEY", help="The server's API key.")
     ] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="0: always the most likely token.")] = None,
-    top_p: Annotated[float | None, typer.Option(min=0, max=1)] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answers.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer at most.")] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            min=0,
+            max=2,
+            help="Sampling temperature; 0: always the most likely token.",
+            show_default="the server's",
+        ),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            min=0,
+            max=1,
+            help="Sample from the most likely tokens that together have this probability.",
+            show_default="the server's",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Sampling seed; the same seed gives the same answers.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", min=1, help="Maximum tokens per answer.", show_default="the server's"),
+    ] = None,
 ) -> None:
     """Talk to a model in the terminal."""
-    from tokenline.cli.client import ChatClient, ServerError
+    from tokenline.cli.client import ChatClient, ChatError
 
     options = {"temperature": temperature, "top_p": top_p, "seed": seed, "max_tokens": max_tokens}
     with contextlib.ExitStack() as stack:
@@ -55,7 +82,7 @@ def chat(
                 client = ChatClient(url, api_key)
                 stack.callback(client.close)
                 name = model or _first_model(client.models())
-        except ServerError as error:
+        except ChatError as error:
             raise CommandError(str(error)) from error
         given = {key: value for key, value in options.items() if value is not None}
         conversation = Conversation({"model": name, **given}, system)
@@ -70,7 +97,7 @@ def _first_model(names: list[str]) -> str:
 
 @dataclass(slots=True)
 class Conversation:
-    """The messages so far. A turn is added when it is over, so a failed one leaves no trace."""
+    """The messages so far. A turn is added when it is over, so a failed one is not part of it."""
 
     options: dict[str, Any]  # of every request: model and sampling
     system: str | None
@@ -96,10 +123,10 @@ class Terminal:
         self._failed = False
 
     def run(self) -> None:
-        """Until /exit or the end of input. With piped input, an error makes the exit code 2."""
+        """Run until /exit or the end of input. With piped input, an error makes the exit code 2."""
         if self._interactive:
             with contextlib.suppress(ImportError):
-                import readline  # noqa: F401  input() then has editing and history
+                import readline  # noqa: F401  gives input() editing and history
             self._out.print(f"{self._conversation.options['model']}: {HELP}", style="dim")
         elif hasattr(sys.stdin, "reconfigure"):
             sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -111,7 +138,7 @@ class Terminal:
                     break
                 case "/new":
                     self._conversation.turns.clear()
-                    self._out.print("A new conversation.", style="dim")
+                    self._out.print("New conversation.", style="dim")
                 case "/help":
                     self._out.print(HELP, style="dim")
                 case _:
@@ -124,9 +151,9 @@ class Terminal:
         interrupted = False
         while True:
             try:
-                if interrupted:  # said in here, since Ctrl-C may be pressed twice
+                if interrupted:  # printed inside the try: Ctrl-C may be pressed again meanwhile
                     self._out.print("\n(Ctrl-D or /exit leaves)", style="dim")
-                # \001 and \002 tell readline which characters take no room.
+                # \001 and \002 tell readline which characters take no space.
                 return input("\001\033[1;36m\002> \001\033[0m\002" if self._interactive else "")
             except EOFError:
                 if self._interactive:
@@ -138,7 +165,7 @@ class Terminal:
                 interrupted = True
 
     def _turn(self, text: str) -> None:
-        from tokenline.cli.client import ServerError
+        from tokenline.cli.client import ChatError
 
         answer: list[str] = []
         ending: Ending | None = None
@@ -147,17 +174,16 @@ class Terminal:
             ending = self._stream(text, answer)
         except KeyboardInterrupt:
             stopped = True
-        except ServerError as error:
+        except ChatError as error:
             self._failed = True
             self._end_line(answer)
             print_error(str(error))
-            # The turn is dropped, the conversation stays as it was: the person can ask again.
             return
         self._end_line(answer)
         if answer:
             self._conversation.add(text, "".join(answer))
         if stopped:
-            kept = "stopped; what was said stays in the conversation" if answer else "stopped; the question is dropped"
+            kept = "stopped; the partial answer stays in the conversation" if answer else "stopped; nothing was added"
             self._out.print(kept, style="dim")
         elif ending is not None:
             self._out.print(ending_line(ending), style="dim")
@@ -204,11 +230,11 @@ def ending_line(ending: "Ending") -> str:
     if ending.first_token_s is not None:
         parts.append(f"first token after {ending.first_token_s * 1000:.0f} ms")
     if ending.finish_reason == "length":
-        parts.append("cut off at the token limit")
+        parts.append("stopped at the token limit")
     return ", ".join(parts)
 
 
-# --- a server of our own ---------------------------------------------------------------------------------------------
+# --- a server of its own ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +246,15 @@ class OwnServer:
 
 @contextlib.contextmanager
 def own_server(model: str | None) -> Iterator[OwnServer]:
-    """`tokenline serve` as a child on a free port, open to this process only; ended on the way out.
+    """`tokenline serve` as a child on a free port, with a key that only this process knows; stopped at the end.
 
-    It lives in a session of its own, so that Ctrl-C stops an answer and not the server, and it stops by itself when
-    its stdin closes: when this process ends, however it ends.
+    It runs in a session of its own, so that Ctrl-C stops an answer and not the server. It stops by itself when its
+    stdin closes, which happens when this process ends, in whatever way.
     """
     from tokenline.models.fetch import resolve_model
 
     with progress_bars() as progress:
-        resolve_model(model, progress=progress)  # here, so that what is wrong with the name is our own error
+        resolve_model(model, progress=progress)  # here, so that a wrong name is reported once, by this process
     key = secrets.token_urlsafe(32)
     command = [sys.executable, "-m", "tokenline.cli.main", "serve", "--port", "0", "--announce"]
     command += ["--log-level", "error", *(["--", model] if model is not None else [])]
@@ -244,7 +270,7 @@ def own_server(model: str | None) -> Iterator[OwnServer]:
         line = child.stdout.readline()
         if not line:
             child.wait(30)
-            raise typer.Exit(2)  # the child has said why, in one line, on the stderr that we share
+            raise typer.Exit(2)  # the child has said why on the stderr that we share
         announced = json.loads(line)
         yield OwnServer(announced["url"], announced["model"], key)
     finally:

@@ -1,6 +1,6 @@
-"""A small client of the OpenAI API over httpx: what `tokenline chat` needs of a server, whichever server it is.
+"""A small client of the OpenAI API over httpx: what `tokenline chat` needs of any server.
 
-Knows the wire format of streamed chat completions. Does not print. Every failure is a `ServerError` of one line.
+Knows the wire format of streamed chat completions. Does not print. Every failure is a `ChatError` of one line.
 """
 
 import json
@@ -12,17 +12,17 @@ from typing import Any
 import httpx
 
 CONNECT_S = 5.0
-MODELS_S = 60.0  # a busy server on a busy machine takes its time to say which models it has
+MODELS_S = 60.0  # a busy server may answer late
 SILENCE_S = 600.0  # a long prompt on a slow machine may take minutes before the first token
 
 
-class ServerError(Exception):
-    """What went wrong, as one line for a person."""
+class ChatError(Exception):
+    """What went wrong with a request, as one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of the answer."""
+class AnswerPiece:
+    """What one event of the stream adds to the answer."""
 
     content: str = ""
     reasoning: str = ""
@@ -46,14 +46,14 @@ class ChatClient:
             url = f"http://{url}"
         base = url.rstrip("/").removesuffix("/v1")
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
-            raise ServerError("an API key has only printable ASCII characters")
+            raise ChatError("an API key must have only printable ASCII characters")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
         try:
-            # Environment proxies are for the world outside; a model server is nearly always on this side of them.
+            # Proxies of the environment lead out of the local network; a model server is nearly always inside.
             self._http = httpx.Client(base_url=f"{base}/v1/", headers=headers, timeout=timeout, trust_env=False)
         except (httpx.InvalidURL, ValueError, TypeError) as error:
-            raise ServerError(f"not a server address: {url!r} ({error})") from error
+            raise ChatError(f"{url!r} is not a valid server address ({error})") from error
         self._base = base
 
     def close(self) -> None:
@@ -66,13 +66,13 @@ class ChatClient:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._unreachable(error) from error
         if response.status_code != 200:
-            raise ServerError(_message_of(response.status_code, response.content))
+            raise ChatError(_message_of(response.status_code, response.content))
         try:
             return [str(model["id"]) for model in response.json()["data"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ServerError(f"{self._base}/v1/models does not answer as an OpenAI server does") from error
+            raise ChatError(f"{self._base}/v1/models does not answer as an OpenAI server does") from error
 
-    def stream(self, body: dict[str, Any]) -> Iterator[Piece | Ending]:
+    def stream(self, body: dict[str, Any]) -> Iterator[AnswerPiece | Ending]:
         """Post a chat completion; its pieces as they come, then its Ending. Closing the iterator stops the answer."""
         body = body | {"stream": True, "stream_options": {"include_usage": True}}
         sent = time.perf_counter()
@@ -82,10 +82,10 @@ class ChatClient:
         try:
             with self._http.stream("POST", "chat/completions", json=body) as response:
                 if response.status_code != 200:
-                    raise ServerError(_message_of(response.status_code, response.read()))
+                    raise ChatError(_message_of(response.status_code, response.read()))
                 for event in _events(response):
                     if event.get("error"):
-                        raise ServerError(_message_in(event) or "the server ended the answer with an error")
+                        raise ChatError(_message_in(event) or "the server ended the answer with an error")
                     usage = event.get("usage") or usage
                     for choice in event.get("choices") or []:
                         finish_reason = choice.get("finish_reason") or finish_reason
@@ -97,20 +97,20 @@ class ChatClient:
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         if finish_reason is None:
-            raise ServerError("the connection ended before the answer did")
+            raise ChatError("the connection ended before the answer did")
         details = usage.get("prompt_tokens_details") or {}
         yield Ending(finish_reason, usage.get("prompt_tokens"), details.get("cached_tokens"), first_token_s)
 
-    def _unreachable(self, error: Exception) -> ServerError:
+    def _unreachable(self, error: Exception) -> ChatError:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return ServerError(f"no server answers at {self._base}: {error}")
-        return ServerError(f"the connection to {self._base} broke: {error or type(error).__name__}")
+            return ChatError(f"no server answers at {self._base}: {error}")
+        return ChatError(f"the connection to {self._base} broke: {error or type(error).__name__}")
 
 
-def _piece(delta: dict[str, Any]) -> Piece | None:
+def _piece(delta: dict[str, Any]) -> AnswerPiece | None:
     content = delta.get("content") or ""
     reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
-    return Piece(content, reasoning) if content or reasoning else None
+    return AnswerPiece(content, reasoning) if content or reasoning else None
 
 
 def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -127,7 +127,7 @@ def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
             try:
                 event = json.loads(text)
             except ValueError as error:
-                raise ServerError("the server's stream is not JSON") from error
+                raise ChatError("the server's stream is not JSON") from error
             if isinstance(event, dict):
                 yield event
 

@@ -1,4 +1,4 @@
-"""What the commands share in talking to a person: the two consoles, errors of one line, progress bars."""
+"""How the commands talk to a person: the two consoles, errors of one line, progress bars."""
 
 import os
 import signal
@@ -20,24 +20,24 @@ class CommandError(Exception):
 
 
 def stdout() -> Console:
-    """For what was asked for. Text is printed as it is: no markup, no automatic colours, no wrapping."""
+    """For the result. Text is printed as it is: no markup, no automatic colours, no wrapping."""
     return Console(markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 
 def stderr() -> Console:
-    """For what happens meanwhile."""
+    """For progress, warnings and errors."""
     return Console(stderr=True, markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 
 def print_error(message: str) -> None:
-    line = " ".join(message.split())  # whatever a library says, it stays one line
+    line = " ".join(message.split())  # a library's message may have several
     console = stderr()
     console.print("tokenline: ", end="", style="bold red" if console.is_terminal else None)
     console.print(line)
 
 
 def printable(text: str) -> str:
-    """`text` without the control characters by which a model or a server could steer the terminal."""
+    """`text` without control characters, with which a model or a server could steer the terminal."""
     return "".join(
         character if character in "\n\t" or not (ord(character) < 32 or 127 <= ord(character) < 160) else "\ufffd"
         for character in text
@@ -54,17 +54,17 @@ def shortened(text: str, limit: int = 60) -> str:
 def ended_by_ctrl_c() -> Iterator[None]:
     """Within it Ctrl-C ends the process by the signal (130 for a shell), at once and without an exception.
 
-    For work that leaves nothing to tidy up and imports large libraries: a KeyboardInterrupt thrown into those is now
-    and then swallowed (measured: once in 180 times), or comes out as another error.
+    For work that imports large libraries and leaves nothing to tidy up. A KeyboardInterrupt inside such a library is
+    sometimes swallowed (measured: once in 180 times) or turned into another error.
     """
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # whoever started us wants it otherwise: `nohup`, `&` in a script
+    if before is not signal.default_int_handler:  # our parent has set another one: `nohup`, `&` in a script
         yield
         return
 
     def end(*_: Any) -> None:
         if sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # bars hide the cursor; print() might be under way itself
+            os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # bars hide the cursor; print() may be interrupted midway
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
 
@@ -77,7 +77,7 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Draws a bar for each piece of work that reports, one under the other; where nobody watches, a line for each."""
+    """Draw a bar for each piece of work that reports. Without a terminal, print a line for each."""
     console = stderr()
     if not console.is_terminal:
         yield _progress_lines(console)
@@ -95,7 +95,7 @@ def progress_bars() -> Iterator[Progress]:
         def report(what: str, done: int, total: int | None, /) -> None:
             if what not in tasks:
                 for task in [task for task in bars.tasks if task.total is None]:
-                    bars.remove_task(task.id)  # what could not say how far it is has now ended
+                    bars.remove_task(task.id)  # work of unknown size has ended once the next begins
                 tasks[what] = bars.add_task(what, total=total)
             elif tasks[what] in bars.task_ids:
                 bars.update(tasks[what], completed=done, total=total)
@@ -106,7 +106,7 @@ def progress_bars() -> Iterator[Progress]:
 
 
 class _Bars(RichProgress):
-    """Bars for pieces of work of known size; a line of text for the others, for a bar would say nothing."""
+    """A bar for work of known size, a line of text for the rest."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield self.make_tasks_table([task for task in self.tasks if task.total is not None])

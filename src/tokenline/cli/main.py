@@ -12,10 +12,10 @@ from typer.core import TyperGroup, TyperOption
 
 from tokenline.cli import chat, parse, pull, render, serve, template
 from tokenline.cli.console import CommandError, print_error, shortened
+from tokenline.fields import FieldError
 from tokenline.models.errors import ModelError
-from tokenline.render.errors import RenderError
 
-USER_ERRORS = (CommandError, ModelError, RenderError, typer.TyperException)
+USER_ERRORS = (CommandError, ModelError, FieldError, typer.TyperException)
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 

@@ -1,7 +1,7 @@
-"""`tokenline parse`: what this server would make of a raw model output. For those whose tool call "is not recognised".
+"""`tokenline parse`: what this server would make of a raw model output, e.g. to see why a tool call is not found.
 
-The output goes through the same path as a generated answer: detokenizer, stop strings, parser. A text is one piece;
-with --pieces, each piece stands for one id. Raw text has no control tokens: a marker counts wherever it is spelled.
+The output goes the same way as a generated answer: detokenizer, stop strings, parser. A text is one piece; with
+--pieces, each piece stands for one token. Raw text has no control tokens, so a marker counts wherever it is spelled.
 """
 
 import json
@@ -19,25 +19,35 @@ if TYPE_CHECKING:
 
 
 def parse(
-    file: Annotated[str, typer.Argument(metavar="[FILE]", help="The raw output, or - for stdin.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The raw output; -: stdin.")] = "-",
     tool_call_parser: Annotated[
-        str, typer.Option(metavar="NAME", help="As for `tokenline serve`, but for auto, which needs a chat template.")
+        str, typer.Option(metavar="NAME", help="Tool-call format, as for `tokenline serve`, but not auto.")
     ] = "none",
     reasoning_parser: Annotated[
-        str, typer.Option(metavar="NAME", help="As for `tokenline serve`, but for auto, which needs a chat template.")
+        str, typer.Option(metavar="NAME", help="Format of the reasoning, as for `tokenline serve`, but not auto.")
     ] = "none",
     tools: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The request's tools, a JSON list; some formats need their types."),
+        typer.Option(
+            metavar="FILE", help="The request's tools as a JSON list; some formats need the types of their parameters."
+        ),
     ] = None,
     prompt_end: Annotated[
-        str, typer.Option(metavar="TEXT", help="The end of the rendered prompt: whether it has opened the reasoning.")
+        str,
+        typer.Option(metavar="TEXT", help="End of the rendered prompt; give it if it already opens <think>."),
     ] = "",
-    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A stop string. May be repeated.")] = None,
-    pieces: Annotated[bool, typer.Option("--pieces", help="FILE is a JSON list of pieces, fed one by one.")] = False,
-    cut: Annotated[bool, typer.Option("--cut", help="The output was cut off by max_tokens.")] = False,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Stop string. Repeat the option for several.")
+    ] = None,
+    pieces: Annotated[
+        bool, typer.Option("--pieces", help="FILE is a JSON list of strings, each parsed as one token.")
+    ] = False,
+    cut: Annotated[bool, typer.Option("--cut", help="The output was stopped by max_tokens.")] = False,
 ) -> None:
-    """Parse a raw model output: its message, finish_reason and deltas as JSON."""
+    """Parse a raw model output.
+
+    Prints the message, finish_reason and deltas as JSON.
+    """
     from tokenline.parse.registry import make_parser
     from tokenline.parse.stream import OutputStream
     from tokenline.server.openai.answers import delta_object, finish_reason_of, message_object
@@ -78,7 +88,7 @@ class _Pieces:
         return False
 
 
-# --- what was given --------------------------------------------------------------------------------------------------
+# --- input ----------------------------------------------------------------------------------------------------------
 
 
 def _text(file: str) -> str:
@@ -107,7 +117,7 @@ def _pieces(file: str) -> list[str]:
         if not isinstance(piece, str):
             raise CommandError(f"{_name(file)}: piece {index} is not a string")
         if any("\ud800" <= character <= "\udfff" for character in piece):
-            raise CommandError(f"{_name(file)}: piece {index} has half of a surrogate pair, which is no character")
+            raise CommandError(f"{_name(file)}: piece {index} has an unpaired surrogate")
     return value
 
 

@@ -1,4 +1,4 @@
-"""`tokenline pull [MODEL]`: bring a model to this machine, or check the one that is here."""
+"""`tokenline pull [MODEL]`: download a model, or check the one that is here."""
 
 from typing import Annotated
 
@@ -13,9 +13,12 @@ MODEL_HELP = (
 
 
 def pull(
-    model: Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)] = None,
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)] = None,
 ) -> None:
-    """Fetch a model and print its path. The default model's SHA-256 is checked even if it is here already."""
+    """Download a model and print its path.
+
+    The SHA-256 of the default model is checked even if it is here already.
+    """
     from tokenline.models.fetch import fetch_default_model, resolve_model
 
     with progress_bars() as progress:

@@ -1,12 +1,11 @@
 """`tokenline render REQUEST`: the token line of a request, and where in the JSON each token came from.
 
-Knows how to show a traced `Line`; what becomes of a request is the renderer's business, and which fields of a request
-the renderer sees is the server's: the same functions run here.
+Knows how to print the tokens of a traced line. The line itself is made by the functions that the server uses, and where
+each token came from is `render.origins`'.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +17,10 @@ from tokenline.cli.pull import MODEL_HELP
 from tokenline.cli.serve_options import read_template
 
 if TYPE_CHECKING:
-    from tokenline.render.line import Line, Span
+    from tokenline.render.line import Line
+    from tokenline.render.origins import LineToken, TokenPart
     from tokenline.render.renderer import Renderer
-    from tokenline.render.tokenizer import Tokenizer
 
-REQUEST = "request"  # render.line.Origin.REQUEST
 TEXT_WIDTH = 24
 COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_blue")
 
@@ -30,9 +28,9 @@ COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_green", "b
 def render(
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="A JSON file, or - for stdin.")],
     model: Annotated[str | None, typer.Option("--model", "-m", help=MODEL_HELP, show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON list with an object for each token.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with an object for each token.")] = False,
     chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A Jinja chat template to use in place of the model's own.")
+        Path | None, typer.Option(metavar="FILE", help="A Jinja chat template to use instead of the model's own.")
     ] = None,
 ) -> None:
     """Show the token line of a request: the body of a chat completion, or {"prompt": ...}."""
@@ -42,14 +40,17 @@ def render(
     template = read_template(chat_template)
     with progress_bars() as progress:
         from tokenline.models.fetch import resolve_model
+        from tokenline.render.origins import token_origins
         from tokenline.render.renderer import Renderer
 
         path = resolve_model(model, progress=progress)
-    tokens = tokens_of_request(data, Renderer.from_model(path, chat_template=template))
+    renderer = Renderer.from_model(path, chat_template=template)
+    line = line_of_request(data, renderer)
+    tokens = list(token_origins(line, renderer.tokenizer))
     if as_json:
         print(json.dumps([token.as_json() for token in tokens], ensure_ascii=False, indent=1))
     else:
-        _print_tokens(tokens)
+        _print_tokens(tokens, line)
 
 
 # --- from a request to its line --------------------------------------------------------------------------------------
@@ -64,145 +65,42 @@ def _read(request: str) -> bytes:
         raise CommandError(f"{request}: {error.strerror}") from error
 
 
-def tokens_of_request(data: bytes, renderer: "Renderer") -> "list[Token]":
-    """The traced line of a request's JSON. Raises CommandError with what the server would answer."""
-    from pydantic import ValidationError
-    from pydantic_core import from_json
+def line_of_request(data: bytes, renderer: "Renderer") -> "Line":
+    """The traced line of a request's JSON. Raises CommandError or FieldError with what the server would answer."""
+    from tokenline.server.body import parse_body
+    from tokenline.server.openai.read import chat_input
+    from tokenline.server.openai.wire import TemplateBody
 
-    from tokenline.server.errors import ApiError, from_validation
-    from tokenline.server.rendering import chat_input
-    from tokenline.server.wire import TemplateBody
-
-    try:
-        fields: Any = from_json(data, allow_inf_nan=False)
-    except ValueError as error:
-        raise CommandError(f"the request is not valid JSON: {error}") from error
-    if not isinstance(fields, dict) or ("messages" in fields) == ("prompt" in fields):
+    body = parse_body(data, TemplateBody)
+    fields = body.model_extra or {}
+    if (body.messages is None) == ("prompt" not in fields):
         raise CommandError('the request must be an object with either "messages" or "prompt"')
     if "prompt" in fields:
-        return _tokens_of_prompt(fields["prompt"], renderer)
-    try:
-        chat = chat_input(TemplateBody.model_validate(fields))
-    except ValidationError as error:
-        raise CommandError(from_validation(error, TemplateBody).message) from error
-    except ApiError as error:
-        raise CommandError(error.message) from error
-    return list(tokens_of_line(renderer.chat(chat, trace=True), renderer.tokenizer))
+        return _line_of_prompt(fields["prompt"], renderer)
+    return renderer.chat(chat_input(body), trace=True)
 
 
-def _tokens_of_prompt(prompt: Any, renderer: "Renderer") -> "list[Token]":
+def _line_of_prompt(given: Any, renderer: "Renderer") -> "Line":
     """A raw prompt as /v1/completions takes it: a text or ids, or an array of one such."""
-    from tokenline.render.line import Origin, Span
+    from tokenline.server.openai.read import read_prompts
 
-    pointer = "/prompt"
-    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-        if len(prompt) > 1:
-            raise CommandError("the request has several prompts, each with a line of its own; give one")
-        prompt, pointer = prompt[0], "/prompt/0"
-    if isinstance(prompt, str):
-        line = renderer.text(prompt)
-        spans = (Span(0, len(line.text), Origin.REQUEST, pointer, 0),)
-        return list(tokens_of_line(replace(line, spans=spans), renderer.tokenizer))
-    if isinstance(prompt, list):
-        return list(_tokens_of_ids(renderer.ids(prompt), renderer.tokenizer, pointer))
-    raise CommandError("'prompt' must be a string, or an array of token ids")
-
-
-# --- from the line to tokens with their origin -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A stretch of one token's characters with one origin. `offset` is a character of the value at `pointer`."""
-
-    start: int
-    end: int
-    origin: str  # as `Origin`, or "tokenizer"
-    pointer: str | None
-    offset: int | None  # None: the value is no string, or the origin is not the request
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "start": self.start,
-            "end": self.end,
-            "origin": self.origin,
-            "pointer": self.pointer,
-            "offset": self.offset,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token of a line. `start` and `end` are characters of the rendered text."""
-
-    id: int
-    text: str  # U+FFFD for bytes that are no whole character
-    broken: bytes | None  # its bytes, where `text` cannot show them
-    whole: str  # the characters of the line that it is part of
-    start: int
-    end: int
-    parts: tuple[Part, ...]  # one, or several where the token straddles a border of spans
-
-    @classmethod
-    def of(cls, token_id: int, line: "Line", tokenizer: "Tokenizer", parts: tuple[Part, ...]) -> "Token":
-        start, end = parts[0].start, parts[-1].end
-        data = tokenizer.token_bytes(token_id)
-        text = data.decode("utf-8", errors="replace")
-        broken = data if text.encode() != data else None
-        return cls(token_id, text, broken, line.text[start:end], start, end, parts)
-
-    def as_json(self) -> dict[str, Any]:
-        """A token of several origins says "mixed", and which under "parts"; one of half a character has "bytes"."""
-        common: dict[str, Any] = {"id": self.id, "text": self.text}
-        if self.broken is not None:
-            common["bytes"] = list(self.broken)
-        if len(self.parts) == 1:
-            return common | self.parts[0].as_json()
-        mixed = Part(self.start, self.end, "mixed", None, None).as_json()
-        return common | mixed | {"parts": [part.as_json() for part in self.parts]}
-
-
-def tokens_of_line(line: "Line", tokenizer: "Tokenizer") -> Iterator[Token]:
-    """The tokens of a traced line in order."""
-    spans = line.spans
-    first = 0  # the first span that can still touch a token; both run from left to right
-    for token_id, (start, end) in zip(line.ids.tolist(), line.offsets.tolist(), strict=True):
-        while first < len(spans) and spans[first].end <= start:
-            first += 1
-        parts = tuple(_parts(spans, first, start, end))
-        if not parts:
-            # No character of the text is its own: BOS, which the tokenizer puts in front of a raw prompt.
-            origin = "tokenizer" if tokenizer.is_special(token_id) else "unknown"
-            parts = (Part(start, end, origin, None, None),)
-        yield Token.of(token_id, line, tokenizer, parts)
-
-
-def _tokens_of_ids(line: "Line", tokenizer: "Tokenizer", pointer: str) -> Iterator[Token]:
-    """The tokens of a prompt given as ids: each is itself a value of the request."""
-    for index, (token_id, (start, end)) in enumerate(zip(line.ids.tolist(), line.offsets.tolist(), strict=True)):
-        part = Part(start, end, REQUEST, f"{pointer}/{index}", None)
-        yield Token.of(token_id, line, tokenizer, (part,))
-
-
-def _parts(spans: "tuple[Span, ...]", first: int, start: int, end: int) -> Iterator[Part]:
-    for span in spans[first:]:
-        low, high = max(start, span.start), min(end, span.end)
-        if low < high:
-            offset = span.offset + low - span.start if span.pointer is not None else None
-            yield Part(low, high, str(span.origin), span.pointer, offset)
-        if span.end >= end:
-            return
+    prompts, listed = read_prompts(given)
+    if len(prompts) != 1:
+        raise CommandError("the request has several prompts, each with a line of its own; give one")
+    prompt = prompts[0]
+    path = ("prompt", 0) if listed else ("prompt",)
+    return renderer.text(prompt, path) if isinstance(prompt, str) else renderer.ids(prompt, path)
 
 
 # --- for a person ----------------------------------------------------------------------------------------------------
 
 
-def _print_tokens(tokens: list[Token]) -> None:
+def _print_tokens(tokens: "list[LineToken]", line: "Line") -> None:
     console = stdout()
     styles = _styles(tokens)
-    for position, token in enumerate(tokens):
-        shown = _shown(token)
-        console.print(f"{position:>5} {token.id:>7}  ", end="", style="dim")
+    for token in tokens:
+        shown = _shown(token, line)
+        console.print(f"{token.position:>5} {token.id:>7}  ", end="", style="dim")
         console.print(shown, end="", style=_style_of(token.parts[0], styles) if len(token.parts) == 1 else "red")
         console.print(" " * max(TEXT_WIDTH - cell_len(shown), 1), end="")
         for index, part in enumerate(token.parts):
@@ -211,34 +109,37 @@ def _print_tokens(tokens: list[Token]) -> None:
     console.print(_summary(tokens), style="dim")
 
 
-def _styles(tokens: list[Token]) -> Mapping[str, str]:
+def _styles(tokens: "list[LineToken]") -> Mapping[str, str]:
     """A colour for each place of the request, in the order in which the places come."""
     pointers = dict.fromkeys(part.pointer for token in tokens for part in token.parts if part.pointer is not None)
     return {pointer: COLOURS[index % len(COLOURS)] for index, pointer in enumerate(pointers)}
 
 
-def _style_of(part: Part, styles: Mapping[str, str]) -> str:
+def _style_of(part: "TokenPart", styles: Mapping[str, str]) -> str:
     if part.pointer is not None:
         return styles[part.pointer]
     return "yellow" if part.origin == "template" else "red"
 
 
-def _place(part: Part) -> str:
+def _place(part: "TokenPart") -> str:
     if part.pointer is None:
         return part.origin
-    if part.offset is None:
+    if part.offset is None or part.length is None:
         return part.pointer
-    return f"{part.pointer} [{part.offset}:{part.offset + part.end - part.start}]"
+    if part.key:
+        return f"{part.pointer} (name)"
+    return f"{part.pointer} [{part.offset}:{part.offset + part.length}]"
 
 
-def _shown(token: Token) -> str:
+def _shown(token: "LineToken", line: "Line") -> str:
     """One line of a token's text; quoted, so that spaces at its ends can be seen."""
     if token.broken is not None:
-        return f'"{token.broken.decode("utf-8", errors="backslashreplace")}" of {printable(token.whole)}'
+        whole = line.text[token.start : token.end]
+        return f'"{token.broken.decode("utf-8", errors="backslashreplace")}" of {printable(whole)}'
     return '"' + printable(token.text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")) + '"'
 
 
-def _summary(tokens: list[Token]) -> str:
+def _summary(tokens: "list[LineToken]") -> str:
     counts: dict[str, int] = {}
     for token in tokens:
         kind = token.parts[0].origin if len(token.parts) == 1 else "mixed"

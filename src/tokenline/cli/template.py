@@ -1,6 +1,6 @@
-"""`tokenline template check`: whether a chat template keeps lines whole from turn to turn, and what breaks them.
+"""`tokenline template check`: whether a chat template keeps the prefix of a chat from turn to turn, and what breaks it.
 
-Shows what `render.stability` found; knows nothing of templates itself.
+Prints what `render.stability` found; knows nothing of templates itself.
 """
 
 import json
@@ -13,10 +13,9 @@ from tokenline.cli.console import CommandError, printable, progress_bars, stdout
 from tokenline.cli.pull import MODEL_HELP
 
 if TYPE_CHECKING:
-    from tokenline.render.chat_renderer import ChatRenderer
     from tokenline.render.stability import Check, Stability
 
-BROKEN = 1  # exit code: a line breaks somewhere
+BROKEN = 1  # exit code: a prefix breaks somewhere
 
 # A template file alone does not say what these tokens are; any text shows where they go.
 PLACEHOLDERS = {"bos_token": "<bos>", "eos_token": "<eos>"}
@@ -36,15 +35,13 @@ def check(
     target: Annotated[
         str | None, typer.Argument(metavar="[MODEL|FILE]", help=f"{MODEL_HELP} Or a Jinja file.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Play small conversations through a template: does each turn's line begin with the last one's?
+    """Play small conversations through a template: does each turn extend the last one's tokens?
 
-    Exit code 0: every line stays whole; 1: one breaks, or the template takes none of the conversations.
+    Exit code 0: it does; 1: a prefix breaks, or the template supports none of the conversations.
     """
-    from tokenline.render.stability import check_stability
-
-    found = check_stability(_chats(target))
+    found = _examine(target)
     if as_json:
         print(json.dumps(as_dict(found), ensure_ascii=False, indent=2))
     else:
@@ -52,9 +49,10 @@ def check(
     raise typer.Exit(0 if found.stable else BROKEN)
 
 
-def _chats(target: str | None) -> "ChatRenderer":
+def _examine(target: str | None) -> "Stability":
     from tokenline.render.chat_renderer import ChatRenderer
     from tokenline.render.errors import RenderError
+    from tokenline.render.stability import check_stability
 
     if target is not None and target.endswith((".jinja", ".j2", ".jinja2")):
         try:
@@ -63,15 +61,16 @@ def _chats(target: str | None) -> "ChatRenderer":
             reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text ({error.reason})"
             raise CommandError(f"{target}: {reason}") from error
         try:
-            return ChatRenderer({"default": source}, PLACEHOLDERS)
+            chats = ChatRenderer({"default": source}, PLACEHOLDERS)
         except RenderError as error:
             raise CommandError(f"{target}: {error.message}") from error
+        return check_stability(chats)
     with progress_bars() as progress:
         from tokenline.models.fetch import resolve_model
         from tokenline.render.renderer import Renderer
 
         path = resolve_model(target, progress=progress)
-    return Renderer.from_model(path).chats
+    return Renderer.from_model(path).stability()
 
 
 def as_dict(found: "Stability") -> dict[str, Any]:
@@ -89,38 +88,45 @@ def _check_dict(check: "Check") -> dict[str, Any]:
         result["break"] = {
             "turn": broken.turn,
             "cause": broken.cause.value,
+            "characters": broken.characters,
+            "tokens": broken.tokens,
             "kept": broken.kept,
             "before": broken.before,
             "after": broken.after,
-            "template_line": broken.line,
-            "template_source": broken.source,
+            "template_line": broken.template_line,
+            "template_source": broken.template_source,
             "fix": broken.fix,
         }
     return result
 
 
 def _print(found: "Stability") -> None:
+    from tokenline.render.stability_words import date_phrase, phrase, summary
+
     console = stdout()
     for check in found.checks:
         if check.refused is not None:
-            console.print(f"–  {check.conversation}: not taken ({printable(check.refused)})", style="dim")
+            console.print(f"-  {check.conversation}: not supported by this template", style="dim")
+            console.print(f"     {printable(check.refused)}", style="dim")
         elif check.broken is None:
             console.print(f"ok {check.conversation}", style="green")
         else:
             broken = check.broken
-            console.print(f"✗  {check.conversation}: {broken.said} ({broken.cause})", style="red")
-            console.print(f"     both lines    …{_shown(broken.kept)}")
-            console.print(f"     then          {_shown(broken.before)}")
-            console.print(f"     next turn     {_shown(broken.after)}")
-            if broken.line is not None:
-                console.print(f"     template line {broken.line}: {printable(broken.source or '')}")
+            shared = f"{broken.characters} characters" if broken.tokens is None else f"{broken.tokens} tokens"
+            console.print(f"✗  {check.conversation}: {phrase(broken.cause)} ({broken.cause})", style="red")
+            console.print(f"     unchanged:    {shared}, up to …{_shown(broken.kept)}")
+            console.print(f"     this turn:    {_shown(broken.before)}")
+            console.print(f"     next turn:    {_shown(broken.after)}")
+            if broken.template_line is not None:
+                source = printable(broken.template_source or "")
+                console.print(f"     template line {broken.template_line}: {source}")
             if broken.fix is not None:
-                console.print(f"     keeps whole:  chat_template_kwargs {json.dumps(broken.fix)}", style="cyan")
+                console.print(f"     fix:          chat_template_kwargs {json.dumps(broken.fix)}", style="cyan")
     if found.date_unit is not None:
-        console.print(f"✗  injects the date: the line changes every {found.date_unit}", style="red")
+        console.print(f"✗  {date_phrase(found.date_unit)}", style="red")
         if found.date_fix is not None:
-            console.print(f"     keeps still:  chat_template_kwargs {json.dumps(found.date_fix)}", style="cyan")
-    console.print(printable(found.summary()), style="bold")
+            console.print(f"     fix:          chat_template_kwargs {json.dumps(found.date_fix)}", style="cyan")
+    console.print(printable(summary(found)), style="bold")
 
 
 def _shown(text: str) -> str:

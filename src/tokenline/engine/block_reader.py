@@ -24,7 +24,7 @@ class Restore:
     """Blocks number `first` to `last - 1` of a sequence's line. Given up once the sequence has another one or none."""
 
     sequence: Sequence
-    keys: list[bytes]  # of the whole line, see `line_keys`
+    keys: list[bytes]  # of the whole line, see `prefix_hashes`
     first: int
     last: int
     deadline_s: float  # time.monotonic()

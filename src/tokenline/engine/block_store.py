@@ -5,7 +5,7 @@ would write the same bytes under the same name. The least recently used files go
 time of its last use, see `use_ns`. Files of other models are left alone until they are the oldest; files with other
 names are never touched.
 
-Nothing here raises: a file that cannot be had or kept is a miss. `holds` may be called by any thread, `read` by one,
+Nothing here raises: a file that cannot be read or kept is a miss. `holds` may be called by any thread, `read` by one,
 and all that writes by one other.
 """
 
@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenline.engine.errors import SettingError
-from tokenline.engine.kv_file import HEADER_BYTES, BadBlock, KVBlock, decode, encode, read_file, write_file
+from tokenline.engine.kv_file import HEADER_BYTES, BadBlock, KVBlock, decode, encode, read_file
+from tokenline.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class BlockStore:
         return self._name(key) in self._files
 
     def read(self, parent: bytes, key: bytes, ids: np.ndarray, used_ns: int) -> np.ndarray | None:
-        """The bytes of the block of that name, which holds `ids`; None: it cannot be had."""
+        """The bytes of the block of that name, which holds `ids`; None: it cannot be read."""
         name = self._name(key)
         path = self.folder / name
         try:
@@ -116,7 +117,7 @@ class BlockStore:
         if self._total_bytes + len(data) > self.max_bytes:
             self._trim(int(self.max_bytes * (1 - SHARE_TRIMMED)) - len(data))
         try:
-            write_file(self.folder / name, data, used_ns)
+            write_atomically(self.folder / name, data, sync=True, modified_ns=used_ns)
         except IsADirectoryError:  # somebody made a directory of that name
             return False
         except OSError as error:
@@ -180,7 +181,7 @@ class BlockStore:
                         files[entry.name] = _File(status.st_size, status.st_mtime_ns)
                     elif time.time() - status.st_mtime > TEMPORARY_S:
                         os.unlink(entry.path)
-                except OSError:  # it has just gone, or is not to be had
+                except OSError:  # it has just gone, or cannot be read
                     continue
         with self._lock:
             self._files = files

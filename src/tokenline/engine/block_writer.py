@@ -70,7 +70,7 @@ class BlockWriter:
         return key in self._queued
 
     def put(self, block: NewBlock, wait_s: float = 0.0) -> bool:
-        """Queue a block, waiting at most so long for room. False: there was none."""
+        """Queue a block; wait at most `wait_s` for room. False: there was none."""
         if block.kv is not None:
             self._queued.add(block.key)
         try:

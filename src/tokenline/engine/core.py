@@ -14,16 +14,16 @@ from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.client import Totals
 from tokenline.engine.disk_tier import DiskSettings, DiskTier, model_key
 from tokenline.engine.eviction_log import EvictionLog
-from tokenline.engine.line_keys import LineKeys
-from tokenline.engine.pace import MAX_STALL_S, PrefillPace
+from tokenline.engine.prefill_budget import MAX_STALL_S, PrefillBudget, PrefillSpeed
 from tokenline.engine.prefix_cache import PrefixCache, Tail
+from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import Batch, BatchSequence, Model
 
-DISK_WAIT_S = 0.02  # so soon an abort or a new request is heard of while the disk is all there is to wait for
+DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
 
 @dataclass
@@ -48,15 +48,15 @@ class EngineCore:
         self.evictions = EvictionLog(self.block_size, self.clock, self.evictions_remembered)
         self.cache = PrefixCache(self.pool, self._on_evict)
         root = b"" if self.disk is None else model_key(self.disk.model, self.model, self.kv)
-        self._line_keys = LineKeys(self.block_size, root)
-        self.tier = None if self.disk is None else DiskTier(self.disk, self.kv, self._line_keys)
-        self._pace = PrefillPace(self.max_stall_s)
+        self.prefill_speed = PrefillSpeed()
+        self._hashes = PrefixHashes(self.block_size, root)
+        self.tier = None if self.disk is None else DiskTier(self.disk, self.kv, self._hashes, self.prefill_speed)
         self.scheduler = Scheduler(
             self.pool,
             self.cache,
             max_num_seqs=self.max_num_seqs,
             max_batch_tokens=self.max_batch_tokens,
-            pace=self._pace,
+            prefill_budget=PrefillBudget(self.prefill_speed, self.max_stall_s),
             copy_block_prefix=self.kv.copy_block_prefix,
             tier=self.tier,
         )
@@ -107,7 +107,7 @@ class EngineCore:
             sequence.first_scheduled_s = now
             sequence.cached, sequence.cached_restored = sequence.computed, sequence.restored
             if sequence.choice == 0:  # the one that gives the account
-                keys = self._line_keys.of(sequence.namespace, sequence.line)
+                keys = self._hashes.of(sequence.namespace, sequence.line)
                 sequence.evicted = self.evictions.ask(keys, sequence.cached)
                 sequence.longest_match = self.cache.lookup(sequence.namespace, sequence.line).length
         sampling = [chunk for chunk in chunks if chunk.samples]
@@ -121,7 +121,8 @@ class EngineCore:
             raise StepFailed(
                 message, [step for request in failed.values() for step in self._fail(request, message)]
             ) from error
-        self._saw_step(chunks, self.clock() - now)
+        prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
+        self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
         for chunk in chunks:
             self.scheduler.computed(chunk)
         steps: list[Step] = []
@@ -133,12 +134,6 @@ class EngineCore:
                 continue
             steps += self._advance(chunk.sequence, *result)
         return steps
-
-    def _saw_step(self, chunks: list[Chunk], seconds: float) -> None:
-        tokens = sum(chunk.length for chunk in chunks)
-        self._pace.saw_step(sum(chunk.length for chunk in chunks if chunk.length > 1), tokens, seconds)
-        if self.tier is not None:
-            self.tier.rule.saw_step(tokens, seconds)
 
     def _batch(self, chunks: list[Chunk], sampling: list[Chunk]) -> Batch:
         ids, positions, sequences, logit_rows, start = [], [], [], [], 0
@@ -196,7 +191,7 @@ class EngineCore:
         )
 
     def _on_evict(self, tail: Tail) -> None:
-        keys = self._line_keys.of(tail.namespace, tail.ids)
+        keys = self._hashes.of(tail.namespace, tail.ids)
         self.evictions.record(keys, tail.start)
         if self.tier is not None and tail.storable:
             self.tier.offer(keys, tail.ids, tail.start // self.block_size, tail.blocks)

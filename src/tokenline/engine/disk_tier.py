@@ -1,8 +1,9 @@
 """The tier below the KV pool: blocks that leave the pool are kept on disk, and come back when a line asks for them.
 
-    evicted, finished with "24h", or held at shutdown ──offer──> BlockWriter ──> BlockStore (a directory)
-    admitted, and the next blocks are in the store   ──begin──> BlockReader <──────┘
-                                 pool and tree <──deliver──────────┘
+    evicted, finished with a retention time,
+    or held at shutdown                             ──offer──> BlockWriter ──> BlockStore (a directory)
+    admitted, and the next blocks are in the store  ──begin──> BlockReader <──────┘
+                                pool and tree <──deliver──────────┘
 
 The engine thread's side of it, and its only caller: it copies blocks out of the pool and into it, and never waits for
 the disk but when it has nothing else to do (`wait`). Whole blocks only; what is missing of a line is computed.
@@ -21,8 +22,9 @@ from tokenline.engine.block_reader import Arrival, BlockReader, Restore
 from tokenline.engine.block_store import BlockStore, use_ns
 from tokenline.engine.block_writer import BlockWriter, NewBlock
 from tokenline.engine.kv_file import FORMAT
-from tokenline.engine.line_keys import LineKeys
+from tokenline.engine.prefill_budget import PrefillSpeed
 from tokenline.engine.prefix_cache import Tail
+from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.read_or_compute import ReadOrCompute
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import KVPool, Model
@@ -63,19 +65,19 @@ def model_key(name: str, model: Model, kv: KVPool) -> bytes:
 class DiskTier:
     """All methods belong to the engine thread."""
 
-    def __init__(self, settings: DiskSettings, kv: KVPool, line_keys: LineKeys):
-        """Open the directory. Raises SettingError when it cannot be used. `line_keys.root` is the `model_key`."""
+    def __init__(self, settings: DiskSettings, kv: KVPool, prefix_hashes: PrefixHashes, prefill_speed: PrefillSpeed):
+        """Open the directory. Raises SettingError when it cannot be used. `prefix_hashes.root` is the `model_key`."""
         self._kv = kv
-        self._line_keys = line_keys
+        self._hashes = prefix_hashes
         self._block_bytes = len(kv.export_block(0))
         self.store = BlockStore(
             settings.folder,
             settings.max_bytes,
-            model=line_keys.root,
+            model=prefix_hashes.root,
             block_size=kv.block_size,
             block_bytes=self._block_bytes,
         )
-        self.rule = ReadOrCompute()
+        self.rule = ReadOrCompute(prefill_speed)
         self._writer = BlockWriter(self.store, max(8, MAX_QUEUED_BYTES // self._block_bytes))
         self._reader = BlockReader(self.store, self.rule, kv.block_size, max(4, MAX_ARRIVED_BYTES // self._block_bytes))
         self._open: list[Restore] = []  # until the reader is done with them
@@ -122,7 +124,7 @@ class DiskTier:
     def keep(self, tail: Tail, until_s: float | None = None) -> None:
         """`offer` the tail of a line, if it may be kept."""
         if tail.storable:
-            keys = self._line_keys.of(tail.namespace, tail.ids)
+            keys = self._hashes.of(tail.namespace, tail.ids)
             self.offer(keys, tail.ids, tail.start // self._kv.block_size, tail.blocks, until_s)
 
     def _export(self, block: int) -> np.ndarray | None:
@@ -143,7 +145,7 @@ class DiskTier:
         first, end = sequence.computed // size, (sequence.length - 1) // size  # the last id is always computed
         if end <= first or not self.store.num_files or self._writer.is_clearing or self._late:
             return
-        keys = self._line_keys.of(sequence.namespace, sequence.line[: end * size])
+        keys = self._hashes.of(sequence.namespace, sequence.line[: end * size])
         last = first
         while last < end and self.store.holds(keys[last + 1]):
             last += 1

@@ -1,6 +1,6 @@
 """What the prefix cache once held and gave up, and when: so that a later miss can say "was held, evicted 42 s ago".
 
-Remembers the key (see `line_keys`) of each evicted block's worth of a line, never ids or text, in bounded memory.
+Remembers the key (see `prefix_hashes`) of each evicted block's worth of a line, never ids or text, in bounded memory.
 Knows no tree: the cache reports what it evicts, the engine asks about a line that missed.
 """
 

@@ -1,10 +1,10 @@
-"""One block of keys and values as a file: the format, and how it gets to the disk and back.
+"""One block of keys and values as a file: the format, and how it is read.
 
 A safetensors file of these tensors:
 
     kv        uint8 [bytes]       what `KVPool.export_block` gave
     ids       int32 [block size]  the ids of the block's tokens
-    key       uint8 [32]          the name of the line up to the end of the block (`line_keys`)
+    key       uint8 [32]          the name of the line up to the end of the block (`prefix_hashes`)
     parent    uint8 [32]          the name of the line up to its beginning
     model     uint8 [32]          what else the values depend on: see `disk_tier.model_key`
     checksum  uint8 [32]          SHA-256 of all these
@@ -12,10 +12,8 @@ A safetensors file of these tensors:
 Knows bytes and one path; not which files there are, nor what is done with a bad one.
 """
 
-import contextlib
 import hashlib
 import os
-import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,23 +91,3 @@ def read_file(path: Path, max_bytes: int) -> bytes:
         raise BadBlock("not a plain file" if not stat.S_ISREG(status.st_mode) else f"{status.st_size:,} bytes")
     with os.fdopen(descriptor, "rb") as file:
         return file.read(max_bytes)
-
-
-def write_file(path: Path, data: bytes, stamp_ns: int) -> None:
-    """Have `data` at `path`, all of it or nothing, with `stamp_ns` as its time of change. Raises OSError.
-
-    A process that is killed here leaves a file whose name ends in ".tmp".
-    """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.utime(temporary, ns=(stamp_ns, stamp_ns))
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

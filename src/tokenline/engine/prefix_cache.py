@@ -92,7 +92,7 @@ class PrefixCache:
     """What is held, by whom it may be shared, and what goes first. Not thread-safe: the engine thread owns it."""
 
     def __init__(self, pool: BlockPool, on_evict: Callable[[Tail], None] | None = None):
-        """`on_evict` hears of each tail that is no longer held, while its blocks still have their contents."""
+        """`on_evict` is called with each evicted tail while its blocks still have their contents."""
         self._pool = pool
         self._on_evict = on_evict
         self._roots: dict[Namespace, Node] = {}

@@ -1,7 +1,7 @@
-"""Is a stretch of tokens had sooner by reading its blocks from the disk or by computing it? By what was measured here.
+"""Whether it is faster to read a stretch of tokens from the disk or to compute it, by what was measured.
 
 How fast the directory is read: once at the start (`measure_read_speed`), then from each restore. How fast tokens are
-computed: from the engine's own steps. As long as one of the two is unknown, reading is taken to be faster.
+computed: from the engine's own steps. While one of the two is unknown, reading counts as faster.
 """
 
 import contextlib
@@ -12,47 +12,38 @@ import time
 from pathlib import Path
 
 from tokenline.engine.kv_file import read_file
+from tokenline.engine.prefill_budget import PrefillSpeed
 
 PROBE_BYTES = 8 << 20
-MIN_STEP_TOKENS = 64
 WEIGHT = 0.3  # of the latest measurement in the running mean
 PATIENCE_S = 1.0  # a restore may take this long beyond twice what computing takes
 UNKNOWN_PATIENCE_S = 10.0  # ... and this long while nothing is known of computing
 
 
 class ReadOrCompute:
-    """Two running means of speed, and what follows from them. Safe to use from several threads."""
+    """The two speeds, and what follows from them. Safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefill: PrefillSpeed) -> None:
         self.read_bytes_per_s: float | None = None
-        self.compute_tokens_per_s: float | None = None
+        self._prefill = prefill
 
     def saw_read(self, num_bytes: int, seconds: float) -> None:
-        self.read_bytes_per_s = _mean(self.read_bytes_per_s, num_bytes, seconds)
-
-    def saw_step(self, tokens: int, seconds: float) -> None:
-        """A step of the engine. Small ones say little of prefill and do not count."""
-        if tokens >= MIN_STEP_TOKENS:
-            self.compute_tokens_per_s = _mean(self.compute_tokens_per_s, tokens, seconds)
+        if seconds > 0:
+            latest = num_bytes / seconds
+            mean = latest if self.read_bytes_per_s is None else self.read_bytes_per_s
+            self.read_bytes_per_s = (1 - WEIGHT) * mean + WEIGHT * latest
 
     def read_is_faster(self, num_bytes: int, tokens: int) -> bool:
         """Whether to read `num_bytes` rather than to compute the `tokens` that they hold."""
-        if self.read_bytes_per_s is None or self.compute_tokens_per_s is None:
+        read, computed = self.read_bytes_per_s, self._prefill.tokens_per_s
+        if read is None or computed is None:
             return True
-        return num_bytes / self.read_bytes_per_s < tokens / self.compute_tokens_per_s
+        return num_bytes / read < tokens / computed
 
     def patience_s(self, tokens: int) -> float:
         """How long to wait for `tokens` from the disk before computing them after all."""
-        if self.compute_tokens_per_s is None:
-            return UNKNOWN_PATIENCE_S
-        return PATIENCE_S + 2 * tokens / self.compute_tokens_per_s
-
-
-def _mean(mean: float | None, amount: int, seconds: float) -> float | None:
-    if seconds <= 0:
-        return mean
-    latest = amount / seconds
-    return latest if mean is None else (1 - WEIGHT) * mean + WEIGHT * latest
+        computed = self._prefill.tokens_per_s
+        return UNKNOWN_PATIENCE_S if computed is None else PATIENCE_S + 2 * tokens / computed
 
 
 def measure_read_speed(folder: Path, num_bytes: int = PROBE_BYTES) -> float | None:

@@ -1,8 +1,8 @@
 """Which tokens of which sequences are computed in the next step, and in which blocks their keys and values go.
 
 Each step has a budget of tokens. Running sequences that decode come first, one token each; what is left goes to
-prefill in chunks: a small part of it where some decode, so that they need not wait for long (see `pace`). Half of it is
-for the first that came, half for those that need least, so that nobody waits long for a short prompt.
+prefill in chunks: a small part of it where some decode, so that they need not wait for long (`prefill_budget`). Half
+of it is for the first that came, half for those that need least, so that nobody waits long for a short prompt.
 
 A sequence that waits is admitted with the longest prefix that the cache holds, and not while a running sequence is
 about to compute more of that prefix: it rides on that one (invariant 5). With a disk tier, an admitted sequence may
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.disk_tier import DiskTier
-from tokenline.engine.pace import PrefillPace
+from tokenline.engine.prefill_budget import PrefillBudget
 from tokenline.engine.prefix_cache import Match, PrefixCache
 from tokenline.engine.sequence import Sequence
 from tokenline.ids import common_prefix
@@ -48,7 +48,7 @@ class Scheduler:
         *,
         max_num_seqs: int,
         max_batch_tokens: int,
-        pace: PrefillPace,
+        prefill_budget: PrefillBudget,
         copy_block_prefix: Callable[[int, int, int], None],
         tier: DiskTier | None = None,
     ):
@@ -59,7 +59,7 @@ class Scheduler:
         self.preemptions = 0
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
-        self._pace = pace
+        self._prefill_budget = prefill_budget
         self._copy_block_prefix = copy_block_prefix
         self._tier = tier
 
@@ -82,15 +82,15 @@ class Scheduler:
         lengths = {sequence: 1 for sequence in lengths if sequence in self.running}
         budget = self._max_batch_tokens - len(lengths)
         if lengths:
-            budget = min(budget, self._pace.tokens)
+            budget = min(budget, self._prefill_budget.tokens)
         self._share(budget, lengths)
         return [Chunk(sequence, length) for sequence, length in lengths.items()]
 
     def _share(self, budget: int, lengths: dict[Sequence, int]) -> None:
         """Add prefill for up to `budget` tokens to the step's `lengths`, and admit who can begin with it.
 
-        The first to have come has half of it for certain; the rest goes to those who need least, whether they run
-        already or wait. So a short prompt need not wait for a long one to be through, nor a long one for ever.
+        The first to arrive always gets half of it; the rest goes to those that need least, whether they run already
+        or wait. So a short prompt does not wait until a long one is done, nor a long one for ever.
         """
 
         def give(sequence: Sequence, most: int) -> int:
@@ -142,7 +142,7 @@ class Scheduler:
         return None
 
     def _has_room(self, sequence: Sequence) -> bool:
-        """Whether its blocks could be had for certain, were it admitted now."""
+        """Whether there are certainly enough blocks to admit it now."""
         need = -(-sequence.length // self.pool.block_size) + len(self.running)
         return need <= self.pool.num_free + self.pool.num_cached_only
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.errors import SettingError
-from tokenline.engine.pace import MAX_STALL_S
+from tokenline.engine.prefill_budget import MAX_STALL_S
 from tokenline.models.base import Model
+from tokenline.sizes import format_bytes
 
 # Without --kv-cache-memory the pool takes this share of the memory that is free once the weights are loaded,
 # but no more than a full context for each sequence that may run at once.
@@ -24,9 +25,7 @@ class EngineSettings:
     kv_cache_memory: int | None = None  # bytes
     max_num_seqs: int = 64  # sequences computed in one step
     max_batch_tokens: int = 512  # tokens computed in one step
-    max_stall_s: float = (
-        MAX_STALL_S  # by about so long prefill may hold up a step in which streams wait for their next token
-    )
+    max_stall_s: float = MAX_STALL_S  # about how long prefill may delay a step in which streams wait for a token
     max_waiting: int = 1024  # requests that may be unfinished at once; more are refused
     block_size: int = 32  # tokens
     cache_dir: Path | None = None  # a local directory for blocks that leave the pool; None: they are forgotten
@@ -93,14 +92,15 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
         memory = settings.kv_cache_memory
         if memory > free:
             raise SettingError(
-                "kv_cache_memory", f"of {memory:,} bytes is more than the {free:,} bytes free on {model.device}"
+                "kv_cache_memory",
+                f"of {format_bytes(memory)} is more than the {format_bytes(free)} free on {model.device}",
             )
     num_blocks = memory // block_bytes
     if num_blocks < 2:
         raise SettingError(
             "kv_cache_memory",
-            f"is too small: it needs at least {2 * block_bytes:,} bytes (two blocks of {settings.block_size} tokens), "
-            f"and has {memory:,}; {free:,} bytes are free on {model.device}",
+            f"of {format_bytes(memory)} is too small: it must be at least {format_bytes(2 * block_bytes)} (two blocks "
+            f"of {settings.block_size} tokens); {format_bytes(free)} are free on {model.device}",
         )
     pool_tokens = num_blocks * settings.block_size
     limited_by = ContextLimit.MODEL if max_model_len == made_for else ContextLimit.SETTING

@@ -13,17 +13,14 @@ from typing import Any
 import numpy as np
 
 from tokenline.grammar import notation, spec, tools
-from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.errors import ConstraintError, unsupported
 from tokenline.grammar.library import Library, LibraryError, Matcher, Tokens
+from tokenline.grammar.limits import MAX_CHOICES_LENGTH, MAX_KEPT, MAX_KEPT_LENGTH
 from tokenline.grammar.matching import Grammar
 from tokenline.grammar.notation import quoted, slashed
 from tokenline.grammar.patterns import PatternError, whole_patterns
 from tokenline.grammar.schema import Schemas
-from tokenline.grammar.schema_source import blame, json_rule
-
-MAX_KEPT = 128  # compiled grammars
-MAX_KEPT_BYTES = 8 * 2**20  # of their sources
-MAX_CHOICES_BYTES = 256 * 1024
+from tokenline.grammar.schema_source import blame, in_words, json_rule
 
 MakeGrammar = Callable[[], Grammar]
 Source = tuple[str, Callable[[str], ConstraintError]]
@@ -56,14 +53,11 @@ class GrammarCompiler:
         self._anything = _bits(range(min(tokenizer_size, vocab_size)), vocab_size)
         self._lock = threading.Lock()  # held for look-ups only
         self._kept: OrderedDict[str, Matcher] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept_length = 0
 
     def compile(self, constraint: spec.ConstraintSpec) -> MakeGrammar:
         """What makes a `Grammar` for each choice, which is cheap. Raises ConstraintError."""
-        try:
-            source, blame = self._source(constraint.form)
-        except RecursionError:
-            raise ConstraintError((), "is nested too deeply.", code="unsupported_value") from None
+        source, blame = self._source(constraint.form)
         matcher = self._matcher(source, blame)
         free = self._anything
         may_end = isinstance(constraint.form, spec.StrictTools)  # before it has begun, in the reasoning
@@ -74,6 +68,10 @@ class GrammarCompiler:
         return partial(Grammar, matcher, free, constraint.begins_after.encode(), self._tokens)
 
     def _matcher(self, source: str, blame: Callable[[str], ConstraintError]) -> Matcher:
+        try:
+            source.encode()
+        except UnicodeEncodeError:
+            raise ConstraintError((), "has half of a surrogate pair, which is no character.") from None
         with self._lock:
             if source in self._kept:
                 self._kept.move_to_end(source)
@@ -85,9 +83,9 @@ class GrammarCompiler:
         with self._lock:
             if source not in self._kept:
                 self._kept[source] = matcher
-                self._kept_bytes += len(source)
-            while len(self._kept) > MAX_KEPT or (self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1):
-                self._kept_bytes -= len(self._kept.popitem(last=False)[0])
+                self._kept_length += len(source)
+            while len(self._kept) > MAX_KEPT or (self._kept_length > MAX_KEPT_LENGTH and len(self._kept) > 1):
+                self._kept_length -= len(self._kept.popitem(last=False)[0])
         return matcher
 
     def _source(self, form: Any) -> Source:
@@ -100,7 +98,7 @@ class GrammarCompiler:
             case spec.Choice(options):
                 return _choice_source(options), _plain_blame
             case spec.Grammar(source):
-                return notation.lark(source), _plain_blame
+                return notation.lark(source, self._schemas), _plain_blame
             case spec.StrictTools():
                 return self._strict_source(form)
         raise TypeError(f"no constraint: {form!r}")
@@ -117,6 +115,8 @@ class GrammarCompiler:
         else:
             prepared = tools.required_calls(schemas, form.functions, parallel=form.parallel)
         schemas.finish()
+        if prepared is False:
+            raise unsupported("cannot be fulfilled by any value.")
         source = f"start: {json_rule(prepared, schemas)}"
         return source, lambda message: blame(prepared, schemas, self._library.accepts, message)
 
@@ -132,22 +132,20 @@ def _regex_source(pattern: str) -> str:
     try:
         patterns = whole_patterns(pattern, search=False)
     except PatternError as error:
-        raise ConstraintError((), f"{error}.", code="unsupported_value") from None
+        raise unsupported(f"{error}.") from None
     return "start: TEXT\nTEXT: " + " & ".join(map(slashed, patterns))
 
 
 def _choice_source(options: Sequence[str]) -> str:
     if not options:
         raise ConstraintError((), "must have at least one choice.")
-    if sum(map(len, options)) > MAX_CHOICES_BYTES:
-        raise ConstraintError(
-            (), f"has choices of more than {MAX_CHOICES_BYTES:,} characters.", code="unsupported_value"
-        )
+    if sum(map(len, options)) > MAX_CHOICES_LENGTH:
+        raise unsupported(f"has choices of more than {MAX_CHOICES_LENGTH:,} characters.")
     return "start: " + " | ".join(map(quoted, options))
 
 
 def _plain_blame(message: str) -> ConstraintError:
-    return ConstraintError((), f"cannot be enforced ({message}).", code="unsupported_value")
+    return unsupported(in_words(message))
 
 
 def _bits(ids: Iterable[int], vocab_size: int) -> np.ndarray:

@@ -8,11 +8,12 @@ limits of this room let through.
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-STACK_BYTES = 512 * 2**20  # address space, of which only what is used is ever taken
+STACK_BYTES = 256 * 2**20  # address space, of which only what is used is ever taken
 MAX_TOKEN_BYTES = 500  # the library panics at tokens of 1,024 bytes and more; nothing that is constrained needs them
 _T = TypeVar("_T")
 _STACK_LOCK = threading.Lock()  # the size is the process's: held while a thread starts, which takes microseconds
@@ -89,6 +90,13 @@ class Library:
         self._lock = threading.Lock()  # held by the first use, while the vocabulary is read
         self._vocabulary: _Vocabulary | None = None
 
+    @cached_property
+    def _bytes(self) -> Any:
+        """Each byte as a token."""
+        import llguidance
+
+        return llguidance.LLTokenizer("byte")
+
     @property
     def vocabulary(self) -> "_Vocabulary":
         if self._vocabulary is None:
@@ -121,7 +129,7 @@ class Library:
                 limits=limits,
             )
             made = Matcher(matcher, vocabulary)
-            made.copy().mask()
+            made.mask()
             return made
 
         return on_large_stack(work)
@@ -146,9 +154,7 @@ class Library:
 
         source = f"start: /{pattern.replace('/', '[/]')}/"
         with ordinary_errors():
-            matcher = llguidance.LLMatcher(
-                _byte_tokenizer(), llguidance.LLMatcher.grammar_from_lark(source), log_level=0
-            )
+            matcher = llguidance.LLMatcher(self._bytes, llguidance.LLMatcher.grammar_from_lark(source), log_level=0)
             data = list(text.encode())
             return matcher.try_consume_tokens(data) == len(data) and bool(matcher.is_accepting())
 
@@ -160,20 +166,14 @@ def _limits() -> Any:
     import llguidance
 
     return llguidance.LLParserLimits(
-        max_items_in_row=20_000,
-        initial_lexer_fuel=2_000_000,  # 40 ms
-        step_lexer_fuel=400_000,  # 30 ms
-        step_max_items=200_000,  # 10 ms
+        max_items_in_row=10_000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        step_max_items=50_000,
         max_lexer_states=50_000,  # 1 to 2 kB each
-        max_grammar_size=500_000,
+        max_grammar_size=200_000,
         verbose_errors=False,  # grammars do not belong into messages
     )
-
-
-def _byte_tokenizer() -> Any:
-    import llguidance
-
-    return llguidance.LLTokenizer("byte")
 
 
 class _Vocabulary:
@@ -199,8 +199,11 @@ class _Vocabulary:
         self.special_token_ids = sorted({*specials, *end_ids})
         self.tokens = [piece if len(piece) <= MAX_TOKEN_BYTES else b"" for piece in pieces]
         self.tokens += [b""] * (vocab_size - size)
-        for token_id in self.special_token_ids:  # the library finds them by their text, so each needs one of its own
-            self.tokens[token_id] = b"<|%d|>" % token_id
+        named = set()
+        for token_id in self.special_token_ids:  # the library knows them by their texts, so each needs one of its own
+            if not self.tokens[token_id] or self.tokens[token_id] in named:
+                self.tokens[token_id] = b"<|%d|>" % token_id
+            named.add(self.tokens[token_id])
         if not end_ids:  # the library needs one; beyond the model's ids it is never sampled
             end_ids = [len(self.tokens)]
             self.tokens.append(b"<|end|>")
@@ -208,6 +211,11 @@ class _Vocabulary:
         self.eos_token_id = end_ids[0]
         self.words = -(-len(self.tokens) // 32)
         self.model_words = -(-vocab_size // 32)
+        # A grammar may name ids that are none of the tokenizer's.
+        bits = np.zeros(32 * self.words, bool)
+        bits[:size] = True
+        bits[list(end_ids)] = True
+        self.real = np.packbits(bits, bitorder="little").view(np.int32)
         self._encode = encode
         self._pieces = pieces
         self._special = frozenset(self.special_token_ids)
@@ -232,27 +240,34 @@ class _Vocabulary:
 class Matcher:
     """A place in a compiled grammar. Used by one thread at a time."""
 
-    def __init__(self, matcher: Any, vocabulary: _Vocabulary) -> None:
+    def __init__(self, matcher: Any, vocabulary: _Vocabulary, mask: np.ndarray | None = None) -> None:
+        """`mask`: where it is known what comes next."""
         self._matcher = matcher
         self._vocabulary = vocabulary
-        self._mask = np.empty(vocabulary.words, np.int32)
+        self._is_known = mask is not None
+        self._mask = np.empty(vocabulary.words, np.int32) if mask is None else mask.copy()
 
     def copy(self) -> "Matcher":
         """Another one at the same place."""
         with ordinary_errors():
-            return Matcher(self._matcher.deep_copy(), self._vocabulary)
+            return Matcher(self._matcher.deep_copy(), self._vocabulary, self._mask if self._is_known else None)
 
     def mask(self) -> np.ndarray:
         """int32 [words]: bit i of word w is set if id 32 * w + i may come next. Raises LibraryError."""
+        if self._is_known:
+            return self._mask[: self._vocabulary.model_words]
         with ordinary_errors():
             self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
             # The library answers "only the end" to what it cannot work out.
             if self._matcher.is_error():
                 raise LibraryError(_first_line(self._matcher.get_error()))
+        self._mask &= self._vocabulary.real
+        self._is_known = True
         return self._mask[: self._vocabulary.model_words]
 
     def accept(self, token_id: int) -> bool:
         """Go on with this id; False, and no way on, if it may not come next."""
+        self._is_known = False
         with ordinary_errors():
             return bool(self._matcher.consume_token(token_id))
 

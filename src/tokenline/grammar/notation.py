@@ -2,16 +2,16 @@
 
 import json
 import re
+from collections.abc import Callable
 
-from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.errors import ConstraintError, unsupported
+from tokenline.grammar.limits import MAX_BRACKETS, MAX_GBNF_RULES, MAX_GRAMMAR_LENGTH, MAX_LARK_RULES
+from tokenline.grammar.schema import Schemas
+from tokenline.grammar.schema_source import json_rule
 
-MAX_BYTES = 128 * 1024
-MAX_RULES = 2_000
-MAX_DEPTH = 50  # brackets in brackets
-_LARK = re.compile(r"(?m)^\s*(%llguidance\b|start\s*:(?!:))")
-_RULE = re.compile(r"(?m)^[ \t]*[?!]?[A-Za-z_][\w-]*[^:\n\"/]*(::=|:)")
-_REPEATED = re.compile(r"\{\s*(\d+)?\s*(?:,\s*(\d+)?\s*)?\}|~\s*(\d+)(?:\.\.(\d+))?")
-MAX_REPEAT = 2_000
+_LARK = re.compile(r"(?m)^\s*(%llguidance\b|start\b[^\n]*?(?<!:):(?!:=))")
+_RULE = re.compile(r"(?m)^[ \t]*[?!]?[A-Za-z_][\w-]*[^:\n\"/]*:")
+_JSON = re.compile(r"%json\b\s*")
 
 
 def quoted(text: str) -> str:
@@ -24,21 +24,21 @@ def slashed(pattern: str) -> str:
     return "/" + pattern.replace("/", "\\/") + "/"
 
 
-def lark(source: str) -> str:
-    """A client's grammar in Lark notation. Raises ConstraintError."""
-    if len(source) > MAX_BYTES:
-        raise ConstraintError((), f"is longer than {MAX_BYTES:,} characters.", code="unsupported_value")
-    if len(_RULE.findall(source)) > MAX_RULES:
-        raise ConstraintError((), f"has more than {MAX_RULES:,} rules.", code="unsupported_value")
+def lark(source: str, schemas: Callable[[], Schemas]) -> str:
+    """A client's grammar in Lark notation. Raises ConstraintError. `schemas`: prepares a schema in it."""
+    is_lark = _LARK.search(source) is not None
+    most = MAX_LARK_RULES if is_lark else MAX_GBNF_RULES
+    if len(source) > MAX_GRAMMAR_LENGTH:
+        raise unsupported(f"is longer than {MAX_GRAMMAR_LENGTH:,} characters.")
+    if len(_RULE.findall(source)) > most:
+        raise unsupported(f"has more than {most:,} rules.")
     _check_brackets(source)
-    if _LARK.search(source):
-        return source
+    if is_lark:
+        return _with_prepared_schemas(source, schemas)
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
     try:
         return gbnf_to_lark(source)
-    except RecursionError:
-        raise ConstraintError((), "is nested too deeply.", code="unsupported_value") from None
     except Exception as error:  # its own errors, and whatever else its reader meets
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ConstraintError((), f"is neither GBNF nor Lark: {reason}.") from None
@@ -49,7 +49,22 @@ def _check_brackets(source: str) -> None:
     for character in source:
         if character in "([{":
             depth += 1
-            if depth > MAX_DEPTH:
-                raise ConstraintError((), f"has more than {MAX_DEPTH} brackets in brackets.")
+            if depth > MAX_BRACKETS:
+                raise unsupported(f"has more than {MAX_BRACKETS} brackets in brackets.")
         elif character in ")]}":
             depth = max(0, depth - 1)
+
+
+def _with_prepared_schemas(source: str, schemas: Callable[[], Schemas]) -> str:
+    """The schemas in a grammar are held to what holds for all."""
+    parts, at = [], 0
+    while (found := _JSON.search(source, at)) is not None:
+        parts.append(source[at : found.start()])
+        try:
+            schema, at = json.JSONDecoder().raw_decode(source, found.end())
+        except ValueError as error:
+            raise ConstraintError((), f"has '%json' without JSON behind it: {error}.") from None
+        prepared = (these := schemas()).add(schema)
+        these.finish()
+        parts.append(json_rule(prepared, these))
+    return "".join(parts) + source[at:]

@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-MAX_LENGTH = 20_000  # characters
-MAX_DEPTH = 50  # groups in groups
-MAX_SIZE = 20_000  # atoms, each as often as the least text repeats it and at most as often as it may be repeated
+from tokenline.grammar.limits import MAX_ATOMS, MAX_GROUPS, MAX_PATTERN_LENGTH
 
 _REST = "(?s:.*)"
 _ALL = "(?s:.)"
@@ -22,6 +20,8 @@ _DOT = r"[^\n]"
 _ECMA_DOT = r"[^\n\r\x{2028}\x{2029}]"
 _ECMA_SPACE = r"\x{9}-\x{d}\x{20}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}"
 _ECMA_CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": _ECMA_SPACE}
+# Python's classes. Digits are ASCII's where they are asked for, and all there are where they are excluded.
+_PYTHON_CLASSES = {"d": "0-9", "w": r"\p{L}\p{N}_", "s": r"\s\x{1c}-\x{1f}"}
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 _COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)(:|\))")
@@ -57,18 +57,18 @@ def whole_patterns(pattern: str, *, search: bool) -> list[str]:
     search: the pattern is ECMA-262's and matches anywhere in the text (JSON schemas); else it is Python's and matches
     the whole text. Raises PatternError.
     """
-    if len(pattern) > MAX_LENGTH:
-        raise PatternError(f"is longer than {MAX_LENGTH:,} characters")
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        raise PatternError(f"is longer than {MAX_PATTERN_LENGTH:,} characters")
     parser = _Parser(pattern, ecma=search)
     branches = parser.parse()
-    if sum(_size(branch) for branch in branches) > MAX_SIZE:
-        raise PatternError(f"repeats its parts more than {MAX_SIZE:,} times")
+    if sum(_size(branch) for branch in branches) > MAX_ATOMS:
+        raise PatternError(f"repeats its parts more than {MAX_ATOMS:,} times")
     found = []
     if len(branches) == 1:
         branches, found = _without_lookahead(branches[0], search)
     variants = [variant for branch in branches for variant in _resolved(branch)]
     found.insert(0, parser.flagged(_joined(variants, search)))
-    if sum(map(len, found)) > 8 * MAX_LENGTH:
+    if sum(map(len, found)) > 8 * MAX_PATTERN_LENGTH:
         raise PatternError("has too many anchors within groups")
     return found
 
@@ -306,8 +306,8 @@ class _Parser:
             if self._next == "?":
                 raise PatternError(f"has an unknown kind of group at position {start}")
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise PatternError(f"has more than {MAX_DEPTH} groups in groups")
+        if self._depth > MAX_GROUPS:
+            raise PatternError(f"has more than {MAX_GROUPS} groups in groups")
         branches = self._branches()
         self._depth -= 1
         self._dot_is_all = dot
@@ -325,11 +325,11 @@ class _Parser:
             if not self._next:
                 raise PatternError(f"has a '[' that is not closed, at position {start}")
             first = False
-            low = self._member()
+            low = self._member(negated)
             high = None
             if self._next == "-" and self._pattern[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
-                high = self._member()
+                high = self._member(negated)
             if high is None:
                 parts.append(low if len(low) > 1 else _escaped(low))
             elif len(low) > 1 or len(high) > 1:
@@ -346,7 +346,7 @@ class _Parser:
             return _Item("text", _ALL)
         return _Item("text", f"[{'^' * negated}{inside}]", inside=inside, negated=negated)
 
-    def _member(self) -> str:
+    def _member(self, excluded: bool) -> str:
         """One character of a class, or (longer) a class in it."""
         character = self._next
         self._at += 1
@@ -354,21 +354,22 @@ class _Parser:
             return character
         if self._take("b"):
             return "\b"
-        item = self._escape()
+        item = self._escape(excluded)
         if item.inside is None:
             raise PatternError("has an anchor in a class")
         return item.character or item.text
 
-    def _escape(self) -> _Item:
-        """What stands behind a backslash. A plain character is an item whose `inside` is that character, escaped."""
+    def _escape(self, excluded: bool = False) -> _Item:
+        """What stands behind a backslash. `excluded`: in a class of all that does not stand in it."""
         letter = self._next
         self._at += 1
         if not letter:
             raise PatternError("ends with a backslash")
         if letter.lower() in "dws":
-            # ECMAScript's, in any expression: ASCII digits and letters, as peers have it.
-            inside = _ECMA_CLASSES[letter.lower()]
             negated = letter.isupper()
+            inside = (_ECMA_CLASSES if self._ecma else _PYTHON_CLASSES)[letter.lower()]
+            if letter.lower() == "d" and negated != excluded and not self._ecma:
+                inside = r"\d"
             return _Item("text", f"[{'^' * negated}{inside}]", inside=inside, negated=negated)
         if letter in "pP" and (found := re.compile(r"\{([\w=:^ -]+)\}").match(self._pattern, self._at)):
             self._at = found.end()

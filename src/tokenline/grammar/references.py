@@ -9,15 +9,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from tokenline.fields import Path
 from tokenline.grammar.errors import ConstraintError
-
-# Keywords whose value is a schema, a list of schemas, or schemas by name.
-ONE = (
-    *("items", "additionalItems", "contains", "unevaluatedItems"),
-    *("additionalProperties", "propertyNames", "unevaluatedProperties", "contentSchema"),
-    *("not", "if", "then", "else"),
-)
-LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
+from tokenline.grammar.vocabulary import LISTS, NAMED, ONE
 
 
 class References:

@@ -2,24 +2,29 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenline.fields import Path
-from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.errors import ConstraintError, unsupported
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_values import REFERENCE, children
+from tokenline.grammar.vocabulary import ABOUT, NAMED, ONE
 
 # At most one line break in a place, and behind it at most what 32 levels of four columns need: a small model otherwise
 # writes white space until its tokens run out.
 WHITE_SPACE = r"[ \t]{1,8}|[ \t]?\r?\n[ \t]{0,128}"
 _SHORT_ESCAPES = 'nrbtf\\"'
-MAX_TRIES = 100  # compilations to find the place that is to blame
+MAX_TRIES, MAX_TIME_S = 100, 0.5  # compilations to find the place that is to blame
 
 _SAID = (  # what the library's messages begin with or contain, and what it means
     ("min/maxProperties only", "cannot be enforced: properties can be counted only where all listed ones are required"),
     ("are not disjoint", "cannot be enforced: two of its expressions may match the same name"),
     ("if regexes are disjoint", "cannot be enforced: two of its expressions may match the same name"),
+    ("regex is empty", "cannot be enforced: its expressions and lengths are too complicated together"),
+    ("regex parse error", "cannot be enforced: it is beyond what can be written as an expression"),
+    ("range: min=", "cannot be enforced: its bounds are out of range"),
     ("circular references", "cannot be enforced: it refers to itself beside other keywords"),
     ("stack level exceeded", "cannot be enforced: it combines itself with itself"),
     ("too large", "is too large to be enforced"),
@@ -56,7 +61,29 @@ def blame(prepared: Any, schemas: Schemas, accepts: Callable[[str], str], messag
     search = _Search(schemas, accepts)
     node, path, keyword = search.innermost(prepared, message)
     message = search.said(node) or message
-    return ConstraintError((*path, keyword) if keyword else path, _in_words(message), code="unsupported_value")
+    return unsupported(in_words(message), *path, *([keyword] if keyword else []))
+
+
+def in_words(message: str) -> str:
+    """What the library says of a grammar, as an error says it."""
+    line = re.sub(r"^(at [\d()]+: )?(failed to compile JSON schema: )?", "", message.strip().split("\n")[0]).rstrip(
+        ".:"
+    )
+    if _no_value(line):
+        line = line.removeprefix("Unsatisfiable schema: ")
+        return f"cannot be fulfilled by any value ({_shortened(line)})."
+    for sign, meaning in _SAID:
+        if sign in line:
+            return meaning + "."
+    return f"cannot be enforced ({_shortened(line)})."
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 150 else text[:147] + "..."
+
+
+def _no_value(message: str) -> bool:
+    return "nsatisfiable" in message
 
 
 class _Search:
@@ -64,13 +91,18 @@ class _Search:
         self._schemas = schemas
         self._accepts = accepts
         self._left = MAX_TRIES
+        self._until = time.monotonic() + MAX_TIME_S
         self._seen: set[int] = set()
 
     def said(self, node: Any) -> str:
-        if self._left <= 0:
+        if self._is_over:
             return ""
         self._left -= 1
         return self._accepts(f"start: {json_rule(node, self._schemas)}")
+
+    @property
+    def _is_over(self) -> bool:
+        return self._left <= 0 or time.monotonic() > self._until
 
     def innermost(self, node: Any, message: str) -> tuple[Any, Path, str | None]:
         path: Path = ()
@@ -100,23 +132,12 @@ class _Search:
         return [part for part in parts if isinstance(part, dict) and id(part) not in self._seen]
 
     def _keyword(self, node: Any) -> str | None:
-        """The keyword without which the library would take the schema."""
-        for keyword in node if isinstance(node, dict) else ():
+        """The keyword without which the library would take the schema; of several, the one that is least."""
+        keywords = [keyword for keyword in node if keyword != "type"] if isinstance(node, dict) else []
+        if len(keywords) == 1:
+            return keywords[0]
+        for keyword in sorted(keywords, key=lambda keyword: ABOUT.get(keyword) is None or keyword in ONE + NAMED):
             rest = {key: value for key, value in node.items() if key != keyword}
-            if keyword != "type" and rest and self._left > 0 and not self.said(rest):
+            if not self.said(rest) and not self._is_over:
                 return keyword
         return None
-
-
-def _no_value(message: str) -> bool:
-    return "nsatisfiable" in message
-
-
-def _in_words(message: str) -> str:
-    line = re.sub(r"^(at [\d()]+: )?(failed to compile JSON schema: )?", "", message.strip().split("\n")[0]).rstrip(".")
-    if _no_value(line):
-        return f"cannot be fulfilled by any value ({line.removeprefix('Unsatisfiable schema: ')})."
-    for sign, meaning in _SAID:
-        if sign in line:
-            return meaning + "."
-    return f"cannot be enforced ({line})."

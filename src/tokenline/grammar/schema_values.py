@@ -93,6 +93,31 @@ class Values:
             self._apart[pair] = self._differ(first, second, common)
         return self._apart[pair]
 
+    def told_apart(self, options: Sequence[Any]) -> bool:
+        """Whether these are objects that all must have one property, with different listed values for each."""
+        first = resolved(options[0], self._definitions)
+        for name in first.get("required", ()) if isinstance(first, dict) else ():
+            seen: set[str] = set()
+            for option in options:
+                option = resolved(option, self._definitions)
+                values = (
+                    listed_values(resolved(_member(option, name), self._definitions))
+                    if isinstance(option, dict)
+                    else None
+                )
+                keys = set(map(_key, values or ()))
+                if (
+                    not keys
+                    or seen & keys
+                    or self.types(option) != {"object"}
+                    or name not in option.get("required", ())
+                ):
+                    break
+                seen |= keys
+            else:
+                return True
+        return False
+
     def _differ(self, first: dict[str, Any], second: dict[str, Any], common: frozenset[str]) -> bool:
         values = listed_values(first), listed_values(second)
         if values[0] is not None and values[1] is not None:

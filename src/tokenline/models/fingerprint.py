@@ -1,18 +1,18 @@
-"""A name for the weights of a model by what is in its files, so that nobody's keys and values are taken for another's.
+"""A hash of a model's files, so that the keys and values of one model are never used for another.
 
-Every byte counts: two fine-tunes of one model differ in nothing else. Hashing reads all of it, at the speed of the disk
-or of SHA-256 on all cores; `memo`, a small file, remembers the result for files that have not changed since.
+Every byte counts: two fine-tunes of one model differ in nothing but their weights. Hashing reads all files, as fast as
+the disk or as SHA-256 on all cores. `memo`, a small file, remembers the result for files that have not changed since.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tokenline.files import write_atomically
 from tokenline.models.errors import ModelError
 from tokenline.models.progress import Progress, no_progress
 
@@ -37,7 +37,7 @@ def weights_fingerprint(path: Path, memo: Path | None = None, progress: Progress
     known |= {str(file): entry for file, entry in found.items()}
     if found and memo is not None:
         _write_memo(memo, known)
-    # Names in a directory count, the path to it does not: the same model elsewhere is the same model.
+    # File names in a directory count, its path does not: a model that was moved is the same model.
     parts = [(file.name if path.is_dir() else "", known[str(file)]["sha256"]) for file in files]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -55,7 +55,7 @@ def _state(file: Path) -> list[int | str]:
 
 
 def _hash(files: list[Path], what: str, progress: Progress) -> Iterator[tuple[Path, str]]:
-    """The SHA-256 of the SHA-256s of a file's pieces; pieces are hashed side by side (hashlib lets go of the GIL)."""
+    """The SHA-256 of the SHA-256s of each file's pieces, which are hashed in parallel (hashlib releases the GIL)."""
     sizes = {file: file.stat().st_size for file in files}
     total, done = sum(sizes.values()), 0
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -99,6 +99,4 @@ def _read_memo(memo: Path | None) -> dict[str, dict]:
 def _write_memo(memo: Path, known: dict[str, dict]) -> None:
     with contextlib.suppress(OSError):
         memo.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=memo.parent, prefix=memo.name, delete=False) as file:
-            json.dump(known, file)
-        os.replace(file.name, memo)
+        write_atomically(memo, json.dumps(known).encode())

@@ -1,8 +1,8 @@
 """A model's files from a Hugging Face hub, by the hub's own client.
 
 Knows hub ids and which files of a repository a model needs; the client knows the protocol, the cache folder
-(HF_HOME), the token (HF_TOKEN), resuming a broken transfer and offline use. Called by `fetch`. The client is imported
-when it is needed: it takes as long to import as `tokenline --help` may take in all.
+(HF_HOME), the token (HF_TOKEN), how a broken transfer is resumed, and offline use. Called by `fetch`. The client is
+imported when it is needed, because importing it takes longer than `tokenline --help` should.
 """
 
 import errno
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenline.models.errors import ModelError
-from tokenline.models.progress import Progress
+from tokenline.models.progress import Progress, no_progress
 
 MODEL_FILES = [
     "config.json",
@@ -28,8 +28,8 @@ MODEL_FILES = [
     "added_tokens.json",
     "chat_template*",
 ]
-NOT_MODEL_FILES = ["*/*"]  # other formats of the same weights lie in folders
-ATTEMPTS = 3  # of a transfer that the client itself gave up resuming; complete files are kept between them
+NOT_MODEL_FILES = ["*/*"]  # folders hold the same weights in other formats
+ATTEMPTS = 3  # once the client itself has given up resuming; complete files are kept between attempts
 
 PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
 NAME = re.compile(rf"(?P<repo>{PART}(?:/{PART})?)(?:@(?P<revision>[^:\s]+?))?(?::(?P<file>[^:\s]+\.gguf))?")
@@ -58,35 +58,28 @@ class HubName:
         return self.repo + (f"@{self.revision}" if self.revision else "") + (f":{self.file}" if self.file else "")
 
 
-def fetch_hub_model(name: HubName | str, revision: str | None = None, *, progress: Progress | None = None) -> Path:
+def fetch_hub_model(name: HubName, *, progress: Progress = no_progress) -> Path:
     """The folder of a repository's model files, or the path of the one GGUF file that `name` names.
 
-    Files that are in the client's cache are not fetched again. Raises ModelError with one line.
+    Files in the client's cache are not downloaded again. Raises ModelError with one line.
     """
-    parsed = HubName.parse(name) if isinstance(name, str) else name
-    if parsed is None:
-        raise ModelError(f"not a hub id: {name!r}")
-    if revision is not None:
-        parsed = HubName(parsed.repo, revision, parsed.file)
-
     from huggingface_hub import hf_hub_download, snapshot_download
 
-    bars: dict[str, Any] = {"tqdm_class": _bars_for(str(parsed), progress)} if progress else {}
-    if parsed.file:
-        file = parsed.file
-        return Path(_explained(parsed, lambda: hf_hub_download(parsed.repo, file, revision=parsed.revision, **bars)))
+    bars: Any = _bars_for(str(name), progress)
+    if file := name.file:
+        return Path(_explained(name, lambda: hf_hub_download(name.repo, file, revision=name.revision, tqdm_class=bars)))
     folder = _explained(
-        parsed,
+        name,
         lambda: snapshot_download(
-            parsed.repo,
-            revision=parsed.revision,
+            name.repo,
+            revision=name.revision,
             allow_patterns=MODEL_FILES,
             ignore_patterns=NOT_MODEL_FILES,
-            **bars,
+            tqdm_class=bars,
         ),
     )
     if not any(Path(folder).glob("*.safetensors")):
-        raise ModelError(_without_weights(parsed))
+        raise ModelError(_without_weights(name))
     return Path(folder)
 
 
@@ -100,7 +93,7 @@ def _without_weights(name: HubName) -> str:
         files = []
     gguf = sorted(file for file in files if file.lower().endswith(".gguf"))
     if gguf:
-        return f"{name} has no safetensors but GGUF files; name one, e.g. {name.repo}:{gguf[0]} (of {len(gguf)})"
+        return f"{name} has GGUF files ({len(gguf)}) and no safetensors; name one, e.g. {name.repo}:{gguf[0]}"
     return f"{name} has no model.safetensors; only safetensors and GGUF weights can be read"
 
 
@@ -117,7 +110,7 @@ def _explained(name: HubName, fetch: Callable[[], Any]) -> str:
 
 
 def _is_transport_error(error: Exception) -> bool:
-    """Whether the connection broke while a file was coming (an answer of the hub is no such error)."""
+    """Whether the connection broke during a transfer. An answer of the hub, even an error, is not such a case."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return type(error).__name__ in ("ReadError", "RemoteProtocolError", "ReadTimeout") or (
@@ -133,30 +126,30 @@ def _explanation(name: HubName, error: Exception) -> str:
         case errors.GatedRepoError():
             return f"{name.repo} is gated: accept its terms at {hub}/{name.repo}, then set HF_TOKEN to your token"
         case errors.RepositoryNotFoundError():
-            return f"no such path, and no model {name.repo!r} at {hub} (a private one needs HF_TOKEN)"
+            return f"no local model {name.repo!r}, and none at {hub} (a private one needs HF_TOKEN)"
         case errors.RevisionNotFoundError():
             return f"{name.repo} at {hub} has no revision {name.revision!r}"
         case errors.RemoteEntryNotFoundError():
             return f"{name.repo} at {hub} has no file {name.file!r}"
         case errors.LocalEntryNotFoundError() | errors.OfflineModeIsEnabled():
             if constants.is_offline_mode():
-                return f"{name} is not in the cache, and HF_HUB_OFFLINE forbids to fetch it"
-            return f"{name} is not here, and the hub at {hub} cannot be reached (no network?)"
+                return f"{name} is not in the cache, and HF_HUB_OFFLINE forbids downloading it"
+            return f"no local model {str(name)!r}, and the hub at {hub} cannot be reached (no network?)"
         case errors.HFValidationError():
             return f"not a hub id: {str(name)!r}"
         case errors.HfHubHTTPError():
-            return f"the hub at {hub} answered {error.response.status_code} for {name.repo}"
+            return f"the hub at {hub} answered HTTP {error.response.status_code} for {name.repo}"
         case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"the disk is full: cannot keep {name} in {constants.HF_HUB_CACHE}"
+            return f"the disk is full: cannot store {name} in {constants.HF_HUB_CACHE}"
         case _:
             first_line = (str(error).strip().splitlines() or [""])[0]
-            return f"cannot fetch {name} from {hub}: {type(error).__name__}: {first_line}"
+            return f"cannot download {name} from {hub}: {type(error).__name__}: {first_line}"
 
 
 def _bars_for(what: str, progress: Progress) -> type:
-    """A class that the client takes for a tqdm bar and that reports instead of drawing.
+    """A class that the client uses as a tqdm bar and that reports instead of drawing.
 
-    The client keeps several bars: files, bytes received, bytes written. The byte bar that is furthest is reported.
+    The client has several bars: files, bytes received, bytes written. The byte bar that is furthest is reported.
     """
     from tqdm.std import tqdm
 
@@ -171,6 +164,6 @@ def _bars_for(what: str, progress: Progress) -> type:
             nonlocal furthest
             if self.unit == "B" and self.n > furthest:
                 furthest = int(self.n)
-                progress(f"fetching {what}", furthest, int(self.total) if self.total else None)
+                progress(f"downloading {what}", furthest, int(self.total) if self.total else None)
 
     return ReportingBar

@@ -1,9 +1,9 @@
-"""Where Numba keeps compiled kernels: beside their source, else in the user's cache folder, and where neither can be
-written to, in a folder that goes with the process.
+"""Where Numba keeps compiled kernels: beside their source, else in the user's cache folder, else in a temporary folder
+that is removed when the process ends.
 
-Numba itself knows the first two and fails without them, as in a read-only container or for a user without a home.
-Called by `models.cpu` before it has anything compiled. A disk that is full costs the next start its kernels, not this
-one.
+Numba itself tries the first two and fails if neither can be written to, as in a read-only container or for a user
+without a home. Called by `models.cpu` before it compiles anything. If the disk is full, the next
+start compiles them again; this one goes on.
 """
 
 import atexit
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def ensure_kernel_cache() -> None:
-    """Give Numba a folder of ours if it has none of its own."""
+    """Give Numba a temporary folder if it finds none itself."""
     try:
         numba.njit(cache=True)(_any_function)  # compiles nothing yet
     except RuntimeError:  # "cannot cache function ...: no locator available"

@@ -15,10 +15,11 @@ from tokenline.models.cpu.pack import packed_bytes
 from tokenline.models.errors import ModelError
 from tokenline.models.families.registry import config_from_gguf, config_from_hf
 from tokenline.models.gguf_file import GGUFFile
-from tokenline.models.memory import available_memory, format_bytes
+from tokenline.models.memory import available_memory
 from tokenline.models.progress import Progress, no_progress
 from tokenline.models.torch import TORCH
 from tokenline.models.weights import Checkpoint, check_path, expected_tensors, open_checkpoint, read_json
+from tokenline.sizes import format_bytes
 
 if TYPE_CHECKING:
     from types import ModuleType

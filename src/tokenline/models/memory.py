@@ -5,6 +5,7 @@ from pathlib import Path
 import psutil
 
 from tokenline.models.errors import ModelError
+from tokenline.sizes import format_bytes
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -14,15 +15,6 @@ def available_memory() -> int:
     free = int(psutil.virtual_memory().available)
     limits = [left for left in (_cgroup_v2(), _cgroup_v1()) if left is not None]
     return max(0, min(free, *limits)) if limits else free
-
-
-def format_bytes(count: float) -> str:
-    """A size for people, in powers of 1000: "98.4 MB"."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def require_memory(needed: int, free: int, what: str, where: str = "memory") -> None:

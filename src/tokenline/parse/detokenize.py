@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tokenline.parse.delta import TokenBytes
 
 
-class Piece(NamedTuple):
+class DecodedText(NamedTuple):
     """What one id added to the text."""
 
     text: str
@@ -38,7 +38,7 @@ class Detokenizer:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip_next = tokens.strips_leading_space and not continues_text
 
-    def feed(self, token_id: int) -> tuple[Piece, ...]:
+    def feed(self, token_id: int) -> tuple[DecodedText, ...]:
         """The text that is certain now that this id has come: nothing, a piece, or two pieces where a control token
         cuts off a character.
         """
@@ -49,7 +49,9 @@ class Detokenizer:
             self._strip_next = False
             # A control token ends a character that has begun: its own first byte could not continue it anyway.
             broken = self._utf8.decode(b"", final=True)
-            return (Piece(broken), Piece(text, control=True)) if broken else (Piece(text, control=True),)
+            return (
+                (DecodedText(broken), DecodedText(text, control=True)) if broken else (DecodedText(text, control=True),)
+            )
         if data and self._strip_next:
             self._strip_next = False
             data = data.removeprefix(b" ")
@@ -58,21 +60,8 @@ class Detokenizer:
         held = self._utf8.getstate()[0]
         if held[:1] == b"\xed" and held[1:2] >= b"\xa0":
             text += self._utf8.decode(b"", final=True)
-        return (Piece(text),) if text else ()
+        return (DecodedText(text),) if text else ()
 
     def finish(self) -> str:
         """What an unfinished character at the end becomes: U+FFFD, or nothing."""
         return self._utf8.decode(b"", final=True)
-
-
-class TokenText(NamedTuple):
-    """One id by itself, as OpenAI's `logprobs` show it."""
-
-    text: str  # U+FFFD for bytes that are no character by themselves
-    data: bytes  # exact: the `bytes` of all ids of an answer joined are the answer's
-
-
-def token_text(tokens: TokenBytes, token_id: int) -> TokenText:
-    """`token` and `bytes` of one id for logprobs. Control tokens are shown by their text."""
-    data = tokens.token_bytes(token_id)
-    return TokenText(data.decode("utf-8", "replace"), data)

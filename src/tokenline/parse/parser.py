@@ -1,10 +1,10 @@
-"""The parser of an answer: runs a reader (see source.py) over the pieces of text as they come."""
+"""The parsers of an answer: `Parser` runs readers (see source.py) over the pieces of text as they come."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Protocol
 
 from tokenline.parse.blocks import read_content
-from tokenline.parse.delta import Delta
+from tokenline.parse.delta import ContentDelta, Delta, OutputParser, ToolCallDelta
 from tokenline.parse.sink import Sink, new_call_id
 from tokenline.parse.source import Reading, Source
 
@@ -73,3 +73,50 @@ class Parser:
     @property
     def in_reasoning(self) -> bool:
         return self._sink.in_reasoning
+
+
+class PlainParser:
+    """The OutputParser of a model without reasoning and tools: all text is content, at once."""
+
+    control_tokens: frozenset[str] = frozenset()
+    complete_calls: Sequence[int] = ()
+    has_tool_calls = False
+    in_reasoning = False
+
+    def feed(self, text: str, *, control: bool = False) -> Sequence[Delta]:
+        return (ContentDelta(text),) if text else ()
+
+    def finish(self, *, cut: bool) -> Sequence[Delta]:
+        return ()
+
+
+class OneCall:
+    """`parallel_tool_calls: false`: leaves out what another OutputParser finds behind its first complete call."""
+
+    def __init__(self, parser: OutputParser) -> None:
+        self._parser = parser
+        self.control_tokens = parser.control_tokens
+
+    def feed(self, text: str, *, control: bool = False) -> Sequence[Delta]:
+        return self._up_to_first(self._parser.feed(text, control=control))
+
+    def finish(self, *, cut: bool) -> Sequence[Delta]:
+        return self._up_to_first(self._parser.finish(cut=cut))
+
+    def _up_to_first(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        if not self.complete_calls:
+            return deltas
+        (first,) = self.complete_calls
+        return [delta for delta in deltas if not isinstance(delta, ToolCallDelta) or delta.index <= first]
+
+    @property
+    def complete_calls(self) -> Sequence[int]:
+        return self._parser.complete_calls[:1]
+
+    @property
+    def has_tool_calls(self) -> bool:
+        return self._parser.has_tool_calls
+
+    @property
+    def in_reasoning(self) -> bool:
+        return self._parser.in_reasoning

@@ -10,8 +10,7 @@ from typing import Any
 from tokenline.parse import reasoning
 from tokenline.parse.delta import OutputParser
 from tokenline.parse.harmony import HarmonyReader
-from tokenline.parse.parser import Parser, Reader
-from tokenline.parse.plain import PlainParser
+from tokenline.parse.parser import Parser, PlainParser, Reader
 from tokenline.parse.reasoning import ReasoningFormat, ReasoningReader
 from tokenline.parse.sink import new_call_id
 from tokenline.parse.tools import xml_calls

@@ -1,4 +1,4 @@
-"""The whole of layer 4 for one answer: ids -> text -> stop strings -> parser -> deltas. Called by the server.
+"""The whole of layer 4 for one answer: ids -> text -> stop strings -> parser -> deltas. Called by the service.
 
 Streaming and non-streaming answers go through the same object; a non-streaming one only keeps the deltas until the end.
 """
@@ -9,7 +9,7 @@ from enum import StrEnum
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes, join
 from tokenline.parse.detokenize import Detokenizer
 from tokenline.parse.message import Message, assemble
-from tokenline.parse.plain import PlainParser
+from tokenline.parse.parser import PlainParser
 from tokenline.parse.stop import StopStrings
 
 

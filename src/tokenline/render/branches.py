@@ -1,6 +1,6 @@
-"""Which way a chat template went: its conditions, with their lines, in the order in which a rendering decided them.
+"""Which branches a chat template took: the outcomes of its conditions, in the order in which a rendering reached them.
 
-Two renderings that part somewhere part because a condition came out differently; this finds the first that did.
+Where two renderings differ, one of the conditions came out differently; `parting_line` finds the first that did.
 """
 
 import contextlib
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jinja2
 import jinja2.nodes
 
-from tokenline.render.template import ChatTemplate, TemplateEnvironment
+from tokenline.render.sandbox import TemplateEnvironment
+from tokenline.render.template import ChatTemplate
 
 
 class Decision(NamedTuple):
@@ -32,13 +33,13 @@ class _Recording(TemplateEnvironment):
 
 
 def parting_line(template: ChatTemplate, first: Mapping[str, Any], second: Mapping[str, Any]) -> int | None:
-    """The line of the condition at which the renderings of two sets of variables part; None if none is found.
+    """The line of the first condition that comes out differently for two sets of variables; None if none does.
 
-    Conditions that write text are compared first: others mostly count and search, and differ for any two chats.
+    Conditions around text are compared first. Others mostly count and search, and differ for any two chats.
     """
     for kinds in ((jinja2.nodes.Output,), (jinja2.nodes.Output, jinja2.nodes.Assign, jinja2.nodes.AssignBlock)):
-        ways = [_decisions(template, variables, kinds) for variables in (first, second)]
-        for one, other in zip(*ways, strict=False):
+        taken = [_decisions(template, variables, kinds) for variables in (first, second)]
+        for one, other in zip(*taken, strict=False):
             if one != other:
                 return one.line
     return None
@@ -47,7 +48,7 @@ def parting_line(template: ChatTemplate, first: Mapping[str, Any], second: Mappi
 def _decisions(
     template: ChatTemplate, variables: Mapping[str, Any], kinds: tuple[type[jinja2.nodes.Node], ...]
 ) -> list[Decision]:
-    """The decisions of one rendering, of conditions with such a node inside. Up to where it fails, if it does."""
+    """The outcomes of the conditions around a node of these kinds; if the rendering fails, those before that."""
     environment = _Recording()
     tree = environment.parse(template.source)
     note = jinja2.nodes.EnvironmentAttribute("decide")

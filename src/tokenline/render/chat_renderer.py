@@ -14,7 +14,8 @@ from tokenline.render.check import check_chat
 from tokenline.render.errors import RenderError
 from tokenline.render.normalize import TemplateNeeds, find_needs, normalize
 from tokenline.render.provenance import literal
-from tokenline.render.template import ChatTemplate, Clock
+from tokenline.render.sandbox import Clock
+from tokenline.render.template import ChatTemplate
 from tokenline.render.traced_json import trace_value
 
 CHATML = (

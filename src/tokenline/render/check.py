@@ -15,7 +15,7 @@ from tokenline.render.errors import RenderError
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal")  # types of content parts that are text
 
-_TEXT_FIELDS = ("name", "tool_call_id", "refusal", *REASONING_FIELDS)
+_TEXT_FIELDS = frozenset({"name", "tool_call_id", "refusal", *REASONING_FIELDS})
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message"})
 
 
@@ -76,29 +76,31 @@ def check_ids(ids: Sequence[Any], vocab_size: int, path: Path) -> None:
 def _check_message(message: Any, path: Path) -> None:
     if not isinstance(message, Mapping):
         raise _type(path, "an object", message)
-    role = message.get("role")
     if "role" not in message:
         raise RenderError((*path, "role"), "is missing.", code="missing")
-    if role == "function":
-        raise _unsupported((*path, "role"), 'must not be "function", which is deprecated; use "tool".')
-    if message.get("audio") is not None:
-        raise _unsupported((*path, "audio"), "is not supported: this model reads text only.")
-    if message.get("function_call") is not None:
-        raise _unsupported((*path, "function_call"), "is not supported; use ", (*path, "tool_calls"), ".")
-    for name in _TEXT_FIELDS:
-        if not isinstance(message.get(name), str | None):
-            raise _type((*path, name), "a string", message[name])
-    if message.get("content") is not None:
-        _check_content(message["content"], (*path, "content"))
-    if message.get("tool_calls"):
-        if role != "assistant":
-            raise RenderError((*path, "tool_calls"), "is only for assistant messages.")
-        _check_calls(message["tool_calls"], (*path, "tool_calls"))
+    for name, value in message.items():
+        if value is None:
+            continue
+        if name == "content":
+            if not isinstance(value, str):
+                _check_parts(value, (*path, "content"))
+        elif name in _TEXT_FIELDS:
+            if not isinstance(value, str):
+                raise _type((*path, name), "a string", value)
+        elif name == "role":
+            if value == "function":
+                raise _unsupported((*path, "role"), 'must not be "function", which is deprecated; use "tool".')
+        elif name == "audio":
+            raise _unsupported((*path, "audio"), "is not supported: this model reads text only.")
+        elif name == "function_call":
+            raise _unsupported((*path, "function_call"), "is not supported; use ", (*path, "tool_calls"), ".")
+        elif name == "tool_calls" and value:
+            if message["role"] != "assistant":
+                raise RenderError((*path, "tool_calls"), "is only for assistant messages.")
+            _check_calls(value, (*path, "tool_calls"))
 
 
-def _check_content(content: Any, path: Path) -> None:
-    if isinstance(content, str):
-        return
+def _check_parts(content: Any, path: Path) -> None:
     if not _is_array(content):
         raise _type(path, "a string or an array of text parts", content)
     for index, part in enumerate(content):

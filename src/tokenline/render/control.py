@@ -2,8 +2,8 @@
 
 A template writes `<|im_end|>` to end a turn. The same characters in a message are text that somebody sent, and must be
 encoded as text: otherwise a user could end their turn and speak as the system. The rendered text alone does not tell
-the two apart; provenance does. Because that costs more than rendering plainly, `may_forge` first asks whether the
-request holds any character from which a control token could be made at all.
+the two apart; provenance does. Since that costs more than plain rendering, `may_forge` first asks whether the request
+holds any character that a control token could be made of.
 """
 
 import re
@@ -21,7 +21,8 @@ _ROLE = re.compile(r"/messages/\d+/role")
 class ControlTokens:
     """The control tokens of a model's chats: the tokenizer's own, and other added tokens that its templates write.
 
-    The second kind are tokens like `<tool_call>`: they structure a chat, though a tokenizer may not call them special.
+    The second kind are tokens like `<tool_call>`: they structure a chat, even if the tokenizer does not mark them as
+    special.
     """
 
     def __init__(self, vocabulary: Vocabulary, templates: Iterable[ChatTemplate]):
@@ -49,8 +50,8 @@ class ControlTokens:
     def may_forge(self, values: Iterable[Any]) -> bool:
         """False only if no control token in the rendering of these JSON values can hold a character of theirs.
 
-        A control token's first and last character would have to come from the request, or from a template that puts
-        both around a text of it. Escapes in JSON text count, since a template may read JSON.
+        For that, its first or last character must come from the request, or the template must write both ends around a
+        text of the request. Escapes in JSON text count, since a template may parse JSON.
         """
         return self._always or any(_found_in(value, self._needed) for value in values)
 

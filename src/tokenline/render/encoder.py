@@ -1,7 +1,7 @@
-"""The text of a rendered chat to ids: control tokens where the template wrote them and nowhere else, and only what is
-not remembered.
+"""The text of a rendered chat to ids, with control tokens where the template wrote them and nowhere else.
 
-Between `Renderer`, which has the text, and `Tokenizer`, which knows no templates.
+What is remembered is not encoded again (see `memory`). Stands between `Renderer`, which has the text, and `Tokenizer`,
+which knows no templates.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -45,7 +45,7 @@ class LineEncoder:
         rest, rest_offsets = self.tokenizer.encode_with_offsets(text[length:], continued=length > 0)
         ids = np.concatenate([*known_ids, np.array(rest, dtype=np.int32)])
         offsets = np.concatenate([*known_offsets, rest_offsets + np.int32(length)])
-        self._show(text, ids, offsets, found, namespace)
+        self._store(text, ids, offsets, found, namespace)
         return ids, offsets
 
     def encode_prompt(self, text: str, namespace: Hashable) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +74,7 @@ class LineEncoder:
             stop += 1
         return stop if stop < len(text) or complete else None
 
-    def _show(
+    def _store(
         self,
         text: str,
         ids: np.ndarray,
@@ -84,7 +84,7 @@ class LineEncoder:
         *,
         complete: bool = False,
     ) -> None:
-        """Give the memory this line, if its ids have a control token exactly where its text has one."""
+        """Remember this line, if its ids have a control token exactly where its text has one."""
         at = np.flatnonzero(np.isin(ids, self._control_ids))
         if len(at) != len(found):
             return
@@ -105,7 +105,7 @@ class LineEncoder:
         closing: Iterable[int],
         namespace: Hashable,
     ) -> None:
-        """Give the memory an answer behind its line, as a history will hold it: closed by one of `closing`."""
+        """Remember an answer behind its line as a later request will have it: closed by one of `closing`."""
         answer = list(generated)
         ends = set(closing)
         if answer and answer[-1] in end_ids:
@@ -127,7 +127,7 @@ class LineEncoder:
                 last = [[start + len(text), len(whole)]]
                 offsets = np.concatenate((line.offsets, answer_offsets + start, last)).astype(np.int32)
                 ids = np.concatenate((line.ids, [*answer, end])).astype(np.int32)
-                self._show(whole, ids, offsets, self.control.find(whole), namespace, complete=True)
+                self._store(whole, ids, offsets, self.control.find(whole), namespace, complete=True)
 
     def _encode_apart(self, text: str, written: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
         """Encode a text that holds control tokens' texts which are not the template's.

@@ -9,12 +9,14 @@ import numpy as np
 class Origin(StrEnum):
     REQUEST = "request"  # copied from a JSON value of the request; `pointer` and `offset` say which
     TEMPLATE = "template"  # written by the chat template
+    TOKENIZER = "tokenizer"  # put there by the tokenizer, and no character of the text: BOS before a raw prompt
     UNKNOWN = "unknown"  # made from request values by an operation that could not be followed
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `start` to `end` of `Line.text` and their origin. Spans are in order and cover the whole text.
+    """Characters `start` to `end` of `Line.text` and their origin. Spans are in order, never empty, and cover the whole
+    text.
 
     With `width` None the characters are a copy: the i-th is character `offset + i` of the value (for a number, true,
     false and null: of its JSON text), perhaps in another case. Otherwise all of them together stand for `width`
@@ -37,18 +39,8 @@ class Line:
     ids: np.ndarray  # int32 [n]
     text: str  # the rendered prompt; for a prompt given as ids, their decoding
     offsets: np.ndarray  # int32 [n, 2]: each token's characters in `text`, start and end
-    spans: tuple[Span, ...] = ()  # empty unless provenance was asked for
+    spans: tuple[Span, ...] = ()  # empty where provenance was not asked for, or the prompt was given as ids
+    ids_pointer: str | None = None  # JSON pointer to the array of ids, where the prompt was given as ids
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    def common_prefix(self, other: "Line") -> int:
-        """Number of equal ids from the start."""
-        return common_prefix(self.ids, other.ids)
-
-
-def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
-    """Number of equal leading elements of two int32 arrays."""
-    n = min(len(a), len(b))
-    different = np.flatnonzero(a[:n] != b[:n])
-    return int(different[0]) if len(different) else n

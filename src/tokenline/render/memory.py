@@ -1,15 +1,15 @@
-"""Ids that are known already for the beginning of a text, so that the same text always becomes the same ids, cheaply.
+"""Remembers the ids of the beginning of a text, so that the same text always becomes the same ids, at little cost.
 
 A tokenizer cuts a text at every control token and encodes what lies between independently. So behind a control token
-is a border: the ids of what comes before do not depend on what comes after. This memory keeps, for each border of each
-line it was shown, the ids up to it, found again by a hash of the text up to it. Two things follow:
+is a border: the ids of what comes before do not depend on what comes after. For each border of each line that was
+added, this keeps the ids up to it, under a hash of the text up to it. Two things follow:
 
 - A chat's next request is the last one plus a turn: only that turn is encoded.
-- The ids of an answer can be shown as the model generated them, which need not be those that its text encodes to.
+- An answer can be added with the ids that the model generated, which may differ from those that its text encodes to.
   When a client sends the answer back, the line keeps those ids, and the prefix cache finds them.
 
-A text is never changed: ids are given only for exactly the text they were shown with, to whoever asks within the same
-namespace. Least recently used entries go when there are too many. Safe to use from several threads.
+Ids are given only for exactly the text that they were added with, and within the same namespace. When there are too
+many entries, the least recently used go. Safe to use from several threads.
 """
 
 import hashlib
@@ -85,7 +85,7 @@ class IdMemory:
     ) -> None:
         """Remember the ids of `text` at its borders, each given as characters and ids up to it, ascending.
 
-        What is known already stays: the first ids shown for a text are those it keeps.
+        What is known stays: a text keeps the first ids that were added for it.
         """
         keys = _keys(namespace, text, [characters for characters, _ in borders])
         with self._lock:
@@ -106,6 +106,11 @@ class IdMemory:
             while self.num_bytes > self.max_bytes and self._entries:
                 _, oldest = self._entries.popitem(last=False)
                 self.num_bytes -= _size(oldest)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if the bytes do not add up or are too many."""
+        assert self.num_bytes == sum(map(_size, self._entries.values()))
+        assert self.num_bytes <= self.max_bytes
 
 
 def _size(entry: _Entry) -> int:

@@ -1,6 +1,6 @@
 """The one place where a request's messages are changed before the template sees them.
 
-Clients write what the OpenAI API allows; templates expect what their authors tried. `TemplateNeeds` says what one
+Clients send what the OpenAI API allows; templates expect what their authors had in mind. `TemplateNeeds` says what one
 template expects, found out once by rendering small chats; `normalize` adapts a checked chat (see `check`) to that, or
 refuses what this template has no place for. What is passed on unchanged: unknown fields, the order of everything, and
 every character of every text.
@@ -44,9 +44,9 @@ class NoContent(StrEnum):
 class TemplateNeeds:
     """How one template wants its messages."""
 
-    roles: frozenset[str]  # roles that it takes
-    developer: bool  # it has a branch for the role "developer"; otherwise that is given as "system"
-    parts: frozenset[str]  # roles whose content may be a list of parts, or "calls": an assistant's beside tool calls
+    roles: frozenset[str]  # roles that it accepts
+    developer: bool  # it has a branch for the role "developer"; if not, that role becomes "system"
+    parts: frozenset[str]  # roles whose content may be a list of parts; "calls" is an assistant with tool calls
     calls: CallStyle
     arguments_text: bool  # it copies tool-call arguments that are JSON text; otherwise it wants an object
     no_content: NoContent
@@ -122,7 +122,7 @@ class _Probe:
     def calls(self) -> CallStyle:
         outputs = [output for output in self.found.values() if output is not None]
         if not outputs or any(self.FUNCTION in output for output in outputs):
-            return CallStyle.TEMPLATE  # one that refused all of them speaks for itself when it refuses a request's
+            return CallStyle.TEMPLATE  # one that refused all of them will refuse a request's, with its own message
         if "<|tool_call|>" in self.template.source:
             return CallStyle.LISTED
         return CallStyle.TAGGED if "<tool_call>" in self.template.source else CallStyle.NONE
@@ -138,7 +138,7 @@ class _Probe:
         return [self.USER, message, self.USER] if role == "assistant" else [message, self.USER]
 
     def roles(self, arguments_text: bool, no_content: NoContent) -> frozenset[str]:
-        """All roles that may be given: but for "tool" where the template silently leaves a tool's results out."""
+        """All roles that may be used: without "tool" where the template silently leaves out a tool's results."""
         output = self.attempt(self.chat_with("tool", "probe outcome", arguments_text, no_content))
         silent = {"tool"} if output is not None and "probe outcome" not in output else set()
         return (frozenset(_ROLES) | self.template.roles()) - silent

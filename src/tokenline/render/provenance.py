@@ -1,9 +1,9 @@
 """Text that knows where each of its characters came from: a `str` subclass that keeps its origin through `str`'s own
 operations.
 
-`Traced` behaves as `str` in every way but one: what is made from it remembers. Origins are kept as runs of characters
-(run-length encoded), so that a text of any length costs by its pieces. Where an operation cannot be followed, the
-result is a plain `str`, and a plain `str` counts as unknown: an origin is exact or it is not claimed.
+`Traced` behaves as `str`, but what is made from it keeps the origins. They are stored as runs of characters (run-length
+encoded), so the cost depends on the number of pieces and not on the length of the text. Where an operation cannot be
+followed, the result is a plain `str`, and a plain `str` counts as unknown: an origin is exact or it is not claimed.
 
 Knows nothing of templates (see `tracing`) and of JSON (see `traced_json`).
 """
@@ -203,7 +203,7 @@ class Traced(str):
         plain = str.__mod__(self, values)
         return _checked(_percent(self, values), plain)
 
-    # Other letters for the same characters
+    # Changes of case
 
     def upper(self) -> str:
         return self._mapped(str.upper)

@@ -6,6 +6,7 @@ The server, the command line and the diagnosis call this and nothing below it. I
 call from several threads.
 """
 
+import functools
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path as FilePath
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenline.fields import Path
+from tokenline.fields import Path, json_pointer
 from tokenline.models.errors import ModelError
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.chat_input import ChatInput
@@ -22,10 +23,11 @@ from tokenline.render.check import check_ids
 from tokenline.render.control import ControlTokens
 from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
-from tokenline.render.line import Line
+from tokenline.render.line import Line, Origin, Span
+from tokenline.render.memory import IdMemory
 from tokenline.render.provenance import spans_of
+from tokenline.render.sandbox import Clock
 from tokenline.render.stability import Stability, check_stability
-from tokenline.render.template import ChatTemplate, Clock
 from tokenline.render.tokenizer import Tokenizer, text_for_utf8
 
 
@@ -33,9 +35,16 @@ class Renderer:
     """Chat template and tokenizer of one model."""
 
     def __init__(
-        self, tokenizer: Tokenizer, templates: Mapping[str, str] | None = None, *, clock: Clock = datetime.now
+        self,
+        tokenizer: Tokenizer,
+        templates: Mapping[str, str] | None = None,
+        *,
+        clock: Clock = datetime.now,
+        memory: IdMemory | None = None,
     ):
-        """`templates`: by name, "default" and perhaps "tool_use"; None for those that came with the tokenizer."""
+        """`templates`: by name, "default" and perhaps "tool_use"; None for those that came with the tokenizer.
+        `memory`: where the ids of chats are remembered; None for a new one. Raises ModelError.
+        """
         self.tokenizer = tokenizer
         self.end_ids: frozenset[int] = tokenizer.vocabulary.end_ids
         self.default_sampling: dict[str, Any] = dict(tokenizer.vocabulary.default_sampling)
@@ -46,8 +55,8 @@ class Renderer:
             self.chats = ChatRenderer(sources, tokenizer.vocabulary.named, clock=clock)
         except RenderError as error:
             raise ModelError(error.message) from error
-        templates_in_use = self.chats.templates.values()
-        self._encoder = LineEncoder(tokenizer, ControlTokens(tokenizer.vocabulary, templates_in_use))
+        self.control = ControlTokens(tokenizer.vocabulary, self.chats.templates.values())
+        self._encoder = LineEncoder(tokenizer, self.control, memory)
         self._closing_ids = [id for id in self.end_ids if self._is_written(id)]
 
     @classmethod
@@ -65,15 +74,6 @@ class Renderer:
         templates = None if chat_template is None else {"default": chat_template}
         return cls(Tokenizer.from_model(path, gguf), templates, clock=clock)
 
-    @property
-    def has_template(self) -> bool:
-        """Whether chats can be rendered at all; prompts always can."""
-        return bool(self.chats.templates)
-
-    def template(self, *, tools: bool = False) -> ChatTemplate:
-        """The template for a request, with or without tools. Raises RenderError where the model has none."""
-        return self.chats.template(tools=tools)
-
     def apply_template(self, chat: ChatInput) -> str:
         """The rendered chat as text. Raises RenderError."""
         return text_for_utf8(self.chats.render(chat).text)
@@ -90,12 +90,11 @@ class Renderer:
         now = self.chats.now()
         rendering = self.chats.render(chat, now=now)
         text = rendering.text
-        control = self._encoder.control
         traced: str | None = None
-        if trace or control.may_forge(rendering.sent):
+        if trace or self.control.may_forge(rendering.sent):
             traced = self.chats.render(chat, traced=True, now=now).text
-            if traced != text:  # the template does something that provenance gets wrong; then it says nothing
-                if control.occur_in(rendering.sent):
+            if traced != text:  # provenance fails for something that the template does: then no origin is known
+                if self.control.occur_in(rendering.sent):
                     raise RenderError(
                         (),
                         "The request holds the text of a control token, and with this chat template it cannot be "
@@ -110,15 +109,15 @@ class Renderer:
         return Line(ids, text, offsets, spans)
 
     def stability(self, *, explain: bool = True) -> Stability:
-        """Whether the template keeps lines whole from turn to turn (see `stability`). Raises RenderError without one.
-
-        For a line in the log at start: `renderer.stability(explain=False).summary()`.
+        """Whether each turn of a chat extends the last one's tokens (see `stability`). Raises RenderError without a
+        template. `explain=False` is enough for a line in a log, and quicker.
         """
-        return check_stability(self.chats, explain=explain)
+        encode = functools.partial(self.tokenizer.encode, parse_special=True)
+        return check_stability(self.chats, explain=explain, encode=encode)
 
     def remember(self, line: Line, generated: Sequence[int], *, namespace: Hashable = None) -> None:
-        """Show what was generated behind a line of `chat`: when a client sends that text back as history, its line
-        will have these ids and no others that spell the same. Call it when an answer is complete, with all its ids.
+        """Remember what was generated behind a line of `chat`. When a client sends that text back as history, its line
+        will have these ids, and not others that spell the same. Call it when an answer is complete, with all its ids.
         """
         self._encoder.remember(line, generated, self.end_ids, self._closing_ids, namespace)
 
@@ -131,11 +130,12 @@ class Renderer:
             for template in self.chats.templates.values()
         )
 
-    def text(self, prompt: str, *, namespace: Hashable = None) -> Line:
+    def text(self, prompt: str, path: Path = ("prompt",), *, namespace: Hashable = None) -> Line:
         """The line of a raw prompt (/v1/completions): BOS where the tokenizer asks for it, unless it is there already.
 
-        Special tokens in it are read as such, as vLLM does it: whoever writes a raw prompt writes all of it.
-        `namespace`: whose remembered prompts may make this cheaper; the ids are the same.
+        Special tokens in it are read as such, as in vLLM: whoever writes a raw prompt writes all of it.
+        `path`: where in the request it stands. `namespace`: whose remembered prompts may make this cheaper; the ids
+        are the same.
         """
         prompt = text_for_utf8(prompt)
         ids, offsets = self._encoder.encode_prompt(prompt, namespace)
@@ -143,7 +143,8 @@ class Renderer:
         if not np.array_equal(ids[: len(prefix)], prefix):
             ids = np.concatenate((prefix, ids))
             offsets = np.concatenate((np.zeros((len(prefix), 2), dtype=np.int32), offsets))
-        return Line(ids, prompt, offsets)
+        spans = (Span(0, len(prompt), Origin.REQUEST, json_pointer(path)),) if prompt else ()
+        return Line(ids, prompt, offsets, spans)
 
     def ids(self, ids: Sequence[int], path: Path = ("prompt",), *, vocab_size: int | None = None) -> Line:
         """The line of a prompt that is given as ids. Raises RenderError for an id outside the vocabulary.
@@ -152,4 +153,4 @@ class Renderer:
         """
         check_ids(ids, self.tokenizer.vocab_size if vocab_size is None else vocab_size, path)
         text, offsets = self.tokenizer.decode_with_offsets(ids)
-        return Line(np.array(ids, dtype=np.int32), text, offsets)
+        return Line(np.array(ids, dtype=np.int32), text, offsets, ids_pointer=json_pointer(path))

@@ -1,10 +1,9 @@
-"""A chat template: Jinja2 in a sandbox, with exactly the extensions, filters and globals that transformers gives it.
+"""A chat template: its text for some variables, plainly or with provenance, and what can be asked of its source.
 
-Knows how to turn template variables into text and which strings a template's source contains. Knows nothing of what
-a message should look like (see `normalize`) or of tokens.
+Knows nothing of what a message should look like (see `normalize`) or of tokens. What a template may do is `sandbox`'s
+to say.
 """
 
-import json
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -13,105 +12,16 @@ from typing import Any
 
 import jinja2
 import jinja2.defaults
-import jinja2.ext
 import jinja2.meta
 import jinja2.nodes
-import jinja2.parser
-import jinja2.utils
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tokenline.render.errors import RenderError
 from tokenline.render.provenance import concat
-
-Clock = Callable[[], datetime]
+from tokenline.render.sandbox import Clock, TemplateEnvironment
+from tokenline.render.tracing import TracedEnvironment
 
 _MAX_OUTPUT = 64 * 1024 * 1024  # characters; far beyond any context, so only a runaway template gets there
 _MAX_REASON = 500  # characters of a message with a template's own words, which may quote all that a client sent
-_MAX_REPEAT = 1024 * 1024  # of "x" * n and [x] * n in a template
-
-
-class _Generation(jinja2.ext.Extension):
-    """`{% generation %}...{% endgeneration %}` marks the assistant's words for training; here it only renders them."""
-
-    tags = {"generation"}  # noqa: RUF012 (the base class has it so)
-
-    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_render"), [], [], body).set_lineno(line)
-
-    def _render(self, caller: Callable[[], str]) -> str:
-        return caller()
-
-
-class _Namespace(jinja2.utils.Namespace):
-    """Jinja's `namespace`, refusing names that could reach into Python."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:  # so that `namespace(self=...)` works
-        self, *positional = args
-        attributes = dict(*positional, **kwargs)
-        for name in attributes:
-            _refuse_private(name)
-        jinja2.utils.Namespace.__init__(self, attributes)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _refuse_private(name)
-        super().__setitem__(name, value)
-
-
-def _refuse_private(name: Any) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise jinja2.exceptions.SecurityError(f"a template may not store the attribute {name!r} on a namespace")
-
-
-class _DictGlobal:
-    """The global `dict`: makes dicts, and gives no way to the class itself."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*args, **kwargs)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args)
-
-
-def _raise_exception(message: Any) -> None:
-    raise jinja2.exceptions.TemplateError(str(message))
-
-
-def to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """The `tojson` filter of chat templates. Unlike Jinja's own it neither escapes HTML nor sorts keys."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """The sandbox. `clock` is what `strftime_now` reads."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def __init__(self, clock: Clock = datetime.now):
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
-        self.filters["tojson"] = to_json
-        self.filters["from_json"] = json.loads  # transformers has none; the templates of DeepSeek V3.2 need one
-        self.globals["raise_exception"] = _raise_exception
-        self.globals["strftime_now"] = lambda format: clock().strftime(format)
-        self.globals["dict"] = _DictGlobal()
-        self.globals["namespace"] = _Namespace
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            for sequence, times in ((left, right), (right, left)):
-                repeats = isinstance(sequence, str | list | tuple) and isinstance(times, int)
-                if repeats and len(sequence) * times > _MAX_REPEAT:
-                    raise jinja2.exceptions.SecurityError("a template may not repeat a text that often")
-        elif isinstance(right, int | float) and abs(right) > 1000:
-            raise jinja2.exceptions.SecurityError("a template may not raise to such a power")
-        return super().call_binop(context, operator, left, right)
 
 
 class ChatTemplate:
@@ -187,8 +97,6 @@ class ChatTemplate:
 
     def render_traced(self, variables: Mapping[str, Any]) -> str:
         """The same text with provenance, for variables whose texts are traced (see `provenance`)."""
-        from tokenline.render.tracing import TracedEnvironment  # which builds on this module
-
         with self._lock:
             if self._traced is None:
                 self._traced = TracedEnvironment(self._clock).from_string(self.source)
@@ -231,7 +139,7 @@ def _run(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable
     pieces: list[str] = []
     size = 0
     try:
-        for piece in compiled.root_render_func(compiled.new_context(dict(variables))):
+        for piece in compiled.generate(dict(variables)):
             pieces.append(piece)
             size += len(piece)
             if size > _MAX_OUTPUT:

@@ -1,7 +1,7 @@
-"""Text to ids and back, exactly as the model was trained: the `tokenizers` library plus what it does not tell.
+"""Text to ids and back, exactly as the model was trained: the `tokenizers` library plus what it lacks.
 
-Knows special tokens, the bytes of each id and where in the text each token lies. Knows nothing of chats. Whether a
-text may contain special tokens is the caller's to say: `parse_special`. Safe to call from several threads.
+Knows special tokens, the bytes of each id, and where in the text each token lies. Knows nothing of chats. The caller
+says whether special tokens in a text are read as such (`parse_special`). Safe to call from several threads.
 """
 
 import codecs
@@ -32,6 +32,7 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
+        self.special_tokens = vocabulary.special  # control tokens, text to id
         self.strips_leading_space = vocabulary.strips_leading_space
         self._pieces = vocabulary.pieces
         self._special_ids = frozenset(vocabulary.special.values())
@@ -73,8 +74,8 @@ class Tokenizer:
     def word_borders(self, text: str, distance: int) -> list[int]:
         """Places in a text, at least `distance` characters apart, where it can be cut and encoded in parts.
 
-        They lie between two words, and depend only on the text before them. None for a tokenizer that is not known to
-        cut there.
+        Each is the border of two words and depends only on the text before it. An empty list for a tokenizer that is
+        not known to cut there.
         """
         borders: list[int] = []
         if self._cuts_between_words:
@@ -84,30 +85,23 @@ class Tokenizer:
                 at = found.end() + distance
         return borders
 
-    @property
-    def special_tokens(self) -> dict[str, int]:
-        """Control tokens, text to id."""
-        return self.vocabulary.special
-
-    def encode(self, text: str, *, parse_special: bool = False, add_special: bool = False) -> list[int]:
-        """The ids of a text.
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """The ids of a text, without BOS.
 
         `parse_special`: the text of a control token becomes that token; otherwise it is encoded as any other text and
-        no control token can come out. `add_special`: put BOS (and EOS) where this tokenizer asks for it.
+        no control token can come out.
         """
-        as_text = frozenset() if parse_special else frozenset(self.vocabulary.special)
-        ids = self.encode_with_offsets(text, as_text=as_text)[0]
-        if add_special:
-            ids = [*self.vocabulary.prefix_ids, *ids, *self.vocabulary.suffix_ids]
-        return ids
+        as_text = frozenset() if parse_special else frozenset(self.special_tokens)
+        return self.encode_with_offsets(text, as_text=as_text)[0]
 
     def encode_with_offsets(
         self, text: str, *, as_text: frozenset[str] = frozenset(), continued: bool = False
     ) -> tuple[list[int], np.ndarray]:
         """The ids of a text and each token's characters in it, int32 [n, 2]: start and end.
 
-        A character of several tokens is given to each of them. `as_text`: added tokens that are read as any other
-        text; none of their ids comes out. `continued`: the text follows an added token instead of beginning a line.
+        Where several tokens make up one character, it belongs to each of them. `as_text`: added tokens that are read
+        as plain text; none of their ids comes out. `continued`: the text follows an added token instead of beginning
+        a line.
         """
         encoder = self._encoder(as_text, continued)
         # Without offsets it is faster, and as a batch it lets go of the interpreter's lock.
@@ -121,7 +115,7 @@ class Tokenizer:
         return ids, offsets
 
     def _encode_in_halves(self, text: str, as_text: frozenset[str], continued: bool) -> tuple[list[int], np.ndarray]:
-        """For a tokenizer that merges plain text to a control token: cut the text until it no longer does."""
+        """For a tokenizer that merges plain text into a control token: cut the text until it no longer does."""
         if len(text) < 2:
             raise RenderError((), f"This model's tokenizer has no token for the text {text!r} but a control token.")
         middle = len(text) // 2
@@ -150,10 +144,9 @@ class Tokenizer:
         character = np.cumsum((np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80, dtype=np.int32) - 1
         return np.stack((character[np.minimum(starts, len(data) - 1)], character[ends - 1] + 1), axis=1)
 
-    def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
-        """The text of some ids, invalid UTF-8 as U+FFFD; without the control tokens if `skip_special`."""
-        kept = (id for id in ids if not (skip_special and id in self._special_ids))
-        data = b"".join(self.token_bytes(id) for id in kept)
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids, invalid UTF-8 as U+FFFD."""
+        data = b"".join(map(self.token_bytes, ids))
         if self.strips_leading_space and data.startswith(b" "):
             data = data[1:]
         return data.decode("utf-8", "replace")
@@ -182,10 +175,6 @@ class Tokenizer:
     def is_special(self, token_id: int) -> bool:
         """Whether the id is a control token (BOS, EOS, `<|im_end|>`), which never appears in content."""
         return token_id in self._special_ids
-
-    def token_to_id(self, token: str) -> int | None:
-        """The id of a token by its text, as the vocabulary writes it."""
-        return self._full.token_to_id(token)
 
 
 def _build(spec: str, as_text: frozenset[str], continued: bool) -> tokenizers.Tokenizer:

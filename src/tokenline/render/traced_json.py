@@ -123,8 +123,8 @@ class TracedList(list[Any]):
 def trace_value(value: Any, pointer: str, *, constants: bool = True) -> Any:
     """A JSON value with everything in it traced to `pointer` and what lies below it.
 
-    true, false and null become objects of their own only if `constants` (or inside the arguments of a tool call): code
-    that asks `is None` would not know them.
+    true, false and null become traced objects only if `constants` (or inside the arguments of a tool call), since code
+    that asks `is None` would not recognise them.
     """
     if isinstance(value, str):
         return from_request(value, pointer)

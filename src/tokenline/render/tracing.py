@@ -1,8 +1,8 @@
 """A chat template rendered with provenance: the same source, the same sandbox, but texts that know their origin.
 
-What differs from `template.TemplateEnvironment`: constants and text of the template become `Traced`, pieces of output
-are joined by `provenance.concat`, and the few filters that Jinja writes with `str.join` are written anew. What has no
-traced form gives its plain text, which counts as unknown.
+What differs from `sandbox.TemplateEnvironment`: constants and text of the template become `Traced`, pieces of output
+are joined by `provenance.concat`, and the few filters that Jinja implements with `str.join` are replaced. What has no
+traced form gives its plain text, whose origin is unknown.
 """
 
 import string
@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
-import jinja2.compiler
 import jinja2.filters
 import jinja2.nodes
 from jinja2.sandbox import SandboxedFormatter
 from markupsafe import Markup, escape
 
+from tokenline.render.jinja_compiler import TracedCodeGenerator
 from tokenline.render.provenance import Runs, Traced, concat, literal, runs_of, standing_for, trace
-from tokenline.render.template import Clock, TemplateEnvironment
+from tokenline.render.sandbox import Clock, TemplateEnvironment
 from tokenline.render.traced_json import TracedBool, TracedNone, computed, dump, parse
 
 
@@ -58,43 +58,10 @@ def _escaped(text: Any) -> str:
     return concat(pieces)
 
 
-class _CodeGenerator(jinja2.compiler.CodeGenerator):
-    """Compiles a template so that its own texts are marked as its own."""
-
-    def visit_Const(self, node: jinja2.nodes.Const, frame: jinja2.compiler.Frame) -> None:
-        self.write(_source_of(node.as_const(frame.eval_ctx)))
-
-    def visit_Concat(self, node: jinja2.nodes.Concat, frame: jinja2.compiler.Frame) -> None:
-        self.write("environment.concat((")
-        for argument in node.nodes:
-            self.visit(argument, frame)
-            self.write(", ")
-        self.write("))")
-
-    def _output_child_pre(self, node: Any, frame: jinja2.compiler.Frame, finalize: Any) -> None:
-        self.write("environment.shown(")
-
-    def _output_const_repr(self, group: Iterable[Any]) -> str:
-        return _source_of("".join(group))
-
-
-def _source_of(value: Any) -> str:
-    """Python source for a constant, with its texts as literals of the template."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return f"environment.literal({str.__repr__(value)})"
-    if type(value) is tuple:
-        return "(" + "".join(_source_of(item) + ", " for item in value) + ")"
-    if type(value) is list:
-        return "[" + ", ".join(map(_source_of, value)) + "]"
-    if type(value) is dict:
-        return "{" + ", ".join(f"{_source_of(key)}: {_source_of(item)}" for key, item in value.items()) + "}"
-    return str(value) if isinstance(value, float) else repr(value)
-
-
 class TracedEnvironment(TemplateEnvironment):
     """The sandbox in which provenance survives."""
 
-    code_generator_class = _CodeGenerator
+    code_generator_class = TracedCodeGenerator
     literal = staticmethod(literal)
 
     @staticmethod

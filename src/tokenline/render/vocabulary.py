@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A tokenizer and the model's own words about it. Not changed after it was read."""
+    """A tokenizer and its model's defaults. Not changed after it was read."""
 
     spec: str  # the `tokenizers` library's JSON: model, normaliser, pre-tokenizer and added tokens
     pieces: list[bytes]  # by id: the bytes a token stands for; b"" for an id with no token

@@ -15,7 +15,7 @@ from tokenline.render.pretokenizers import PreTokenizer, find_pretokenizer, know
 from tokenline.render.vocabulary import END_OF_TURN, Vocabulary, byte_of_character, bytes_of_token, end_of_turn_ids
 
 # llama_token_type of llama.cpp: what `tokenizer.ggml.token_type` holds for each id
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # 5: a place that is not used
 
 _SPACE = "\u2581"  # what SentencePiece writes for a space
 

@@ -36,7 +36,7 @@ def read_hf_vocabulary(folder: Path) -> Vocabulary:
     _add_configured_tokens(tokenizer, config, named)
     prefix_ids, suffix_ids = _affixes(tokenizer, config, named)
     spec = json.loads(tokenizer.to_str())
-    spec["post_processor"] = None  # adds BOS, which `prefix_ids` says, and trims offsets, which nobody wants
+    spec["post_processor"] = None  # adds BOS, which is in `prefix_ids`, and trims offsets, which must be whole
     added = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()}
     special = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     pieces, strips = _pieces(tokenizer, spec, added, folder.name)
@@ -124,7 +124,7 @@ def _affixes(
 def _pieces(
     tokenizer: tokenizers.Tokenizer, spec: dict[str, Any], added: dict[str, int], name: str
 ) -> tuple[list[bytes], bool]:
-    """The bytes of each id, and whether decoding drops a leading space; both follow from the decoder."""
+    """The bytes of each id, and whether decoding drops a leading space. Both follow from the decoder."""
     decoders = _flatten(spec.get("decoder"))
     kinds = {decoder["type"] for decoder in decoders}
     size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1

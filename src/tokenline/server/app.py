@@ -10,6 +10,7 @@ import tokenline
 from tokenline.engine.client import EngineClient
 from tokenline.render.errors import RenderError
 from tokenline.render.renderer import Renderer
+from tokenline.render.stability_words import summary
 from tokenline.server.body import add_body_schemas
 from tokenline.server.errors import ApiError, handle_http_exception
 from tokenline.server.info import info_routes
@@ -54,10 +55,10 @@ def create_app(renderer: Renderer, engine: EngineClient, settings: ServerSetting
 
 
 def _log_stability(renderer: Renderer) -> None:
-    """Say once if the chat template breaks lines from turn to turn; `tokenline template check` shows where."""
+    """Say once if the chat template breaks the cached prefix from turn to turn."""
     try:
         found = renderer.stability(explain=False)
     except RenderError:  # no template: then there are no chats either
         return
     if not found.stable:
-        logger.warning("%s; `tokenline template check` shows where", found.summary())
+        logger.warning("%s Details: tokenline template check MODEL", summary(found))

@@ -1,4 +1,4 @@
-"""Run the application on a port until SIGTERM or Ctrl-C: uvicorn, with a way down that ends streams properly.
+"""Run the application on a port until SIGTERM or Ctrl-C: uvicorn, shut down so that streams end properly.
 
 Knows sockets and signals, no route. `run` is the last call of `tokenline serve`.
 """

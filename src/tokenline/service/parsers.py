@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenline.fields import FieldError
 from tokenline.parse.delta import OutputParser
-from tokenline.parse.one_call import OneCall
+from tokenline.parse.parser import OneCall
 from tokenline.parse.registry import answer_begins_after, detect, make_parser, reasoning_parsers, tool_parsers
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
@@ -29,7 +29,7 @@ class ParserChoice:
     def of(cls, renderer: Renderer, tool_call_parser: str = AUTO, reasoning_parser: str = AUTO) -> "ParserChoice":
         """By name, or "auto": from the template, or "none". Raises ValueError for an unknown name."""
         try:
-            tools, reasoning = detect(renderer.template(tools=True).source)
+            tools, reasoning = detect(renderer.chats.template(tools=True).source)
         except RenderError:  # no template: then there are no chats either
             tools, reasoning = None, None
         return cls(

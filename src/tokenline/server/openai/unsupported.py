@@ -1,5 +1,5 @@
 """Fields that other servers know and this one cannot honour: asking for them is a 400, since ignoring them would change
-the answer without a word. A value that amounts to not asking is accepted.
+the answer without a word. A value that asks for nothing is accepted.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ CHAT: Mapping[str, Refusal] = {
 
 COMPLETION: Mapping[str, Refusal] = {
     **GENERATION,
-    "suffix": Refusal("filling in before a suffix is not supported", ("",)),
+    "suffix": Refusal("this model cannot fill in before a suffix", ("",)),
     "prompt_embeds": Refusal("send 'prompt' as text or token ids"),
     "add_special_tokens": Refusal("send token ids for full control of special tokens", (True,)),
 }

@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenline.engine.line_keys import LineKeys
+from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.request import Namespace
 
 ids = st.lists(st.integers(0, 2), max_size=24)
 
 
 def keys(line, namespace=None, root=b"", block_size=4) -> list[bytes]:
-    return LineKeys(block_size, root).of(namespace or Namespace(), np.asarray(line, np.int32))
+    return PrefixHashes(block_size, root).of(namespace or Namespace(), np.asarray(line, np.int32))
 
 
 @given(ids, ids)
@@ -54,13 +54,13 @@ def test_a_slice_of_an_array_is_hashed_by_its_values():
 
 @given(st.lists(st.tuples(st.sampled_from([Namespace(), Namespace(salt="X")]), ids), max_size=8))
 def test_keys_do_not_depend_on_the_lines_named_before(lines):
-    named = LineKeys(4)
+    named = PrefixHashes(4)
     for namespace, line in lines:
         assert named.of(namespace, np.asarray(line, np.int32)) == keys(line, namespace)
 
 
 def test_a_line_that_is_changed_in_place_has_other_keys():
-    line, named = np.arange(12, dtype=np.int32), LineKeys(4)
+    line, named = np.arange(12, dtype=np.int32), PrefixHashes(4)
     first = named.of(Namespace(), line)
     line[5] = 99
     assert named.of(Namespace(), line) == keys(line) != first

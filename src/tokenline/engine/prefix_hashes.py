@@ -1,4 +1,4 @@
-"""Names for the beginnings of a line: a hash of the first n blocks' worth of ids, chained from block to block.
+"""Prefix block hashes: names for the first n blocks' worth of a line's ids, each chained to the one before.
 
 Two lines have a name in common exactly as far as they are equal from the start, in the same namespace and under the
 same root. Ids and namespace cannot be read back from a name. Knows no pool, no tree and no file.
@@ -12,7 +12,7 @@ from tokenline.engine.request import Namespace
 from tokenline.ids import common_prefix
 
 
-class LineKeys:
+class PrefixHashes:
     """SHA-256 chains. `root` sets apart what must never be taken for one another, e.g. lines of different models.
 
     The last line is remembered with its keys, and the next one hashed only from where the two part: a line that gives
