@@ -253,7 +253,7 @@ def test_smollm2(smollm2: Path) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3"])
 def test_gguf_says_what_config_json_says(family: str, tmp_path: Path) -> None:
-    change = {"no_rope_layer_interval": 4, "num_hidden_layers": 5} if family == "smollm3" else {}
+    change: dict[str, Any] = {"no_rope_layer_interval": 4, "num_hidden_layers": 5} if family == "smollm3" else {}
     path = make_tiny_gguf(family, tmp_path / "m.gguf", attention_bias=family != "mistral", **change)
     ours, hf = read_config(path), read_config(path.with_suffix(""))
     assert ours.family == ("llama" if family == "mistral" else hf.family)

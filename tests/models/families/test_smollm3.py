@@ -72,8 +72,7 @@ def test_as_transformers_reads_it(change: dict[str, Any]) -> None:
     assert [kind.rope is not None for kind in ours.layers] == [bool(mark) for mark in theirs.no_rope_layers[:36]]
     slides = [kind == "sliding_attention" and theirs.use_sliding_window for kind in theirs.layer_types]
     assert [kind.window for kind in ours.layers] == [theirs.sliding_window if slide else None for slide in slides]
-    assert isinstance(theirs.rope_parameters, dict)
-    assert ours.ropes == (Rope(theirs.rope_parameters["rope_theta"]),)
+    assert ours.ropes == (Rope(theirs.to_dict()["rope_parameters"]["rope_theta"]),)
     assert ours.num_kv_heads == theirs.num_key_value_heads
 
 
