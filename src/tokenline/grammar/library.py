@@ -224,17 +224,23 @@ class _Vocabulary:
             self.tokenizer = llguidance.LLTokenizer(wrapper, eos_token=list(end_ids))
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """The ids of a text that is forced. Another text's than asked for would be a wrong answer, so it is compared:
-        some tokenizers begin every text with a space, and some read control tokens in it.
+        """The ids of a text that is forced. Those of another text would be a wrong answer, so it is compared: some
+        tokenizers begin every text with a space, and some read control tokens in it.
         """
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
-        if self._encode is not None:
+        ids = self._encoded(text)
+        return list(self.tokenizer.greedy_tokenize(text)) if ids is None else ids
+
+    def _encoded(self, text: str) -> list[int] | None:
+        if self._encode is None:
+            return None
+        try:
             ids = list(self._encode(text))
             spelled = b"".join(self._pieces[token_id] for token_id in ids)
-            if spelled == text.encode() and not self._special.intersection(ids):
-                return ids
-        return list(self.tokenizer.greedy_tokenize(text))
+        except Exception:  # what is raised here would come out of the library as a panic
+            return None
+        return ids if spelled == text.encode() and not self._special.intersection(ids) else None
 
 
 class Matcher:
