@@ -70,7 +70,7 @@ class TestSmolLM2:
         assert found.refused == found.too_loose == found.too_tight == []
 
     def test_forced_ids_are_the_tokenizers(self, compiler: GrammarCompiler, tokenizer: Tokenizer, end: int):
-        """Where the grammar leaves no choice, it names the ids that the whole text is encoded to, one by one allowed."""
+        """Where the grammar leaves no choice it names the ids that the whole text is encoded to, each allowed."""
         forced_ids = 0
         for name, schema, value in REAL:
             try:
