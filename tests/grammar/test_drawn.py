@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tests.grammar.drive import END, PADDED, TOKENS, VOCAB, constraint, encode_bytes, random_answer
+from tests.grammar.real_schemas import REAL, Real
 from tokenline.grammar.compiler import GrammarCompiler
 from tokenline.grammar.errors import ConstraintError
 from tokenline.grammar.spec import JsonSchema
 
 NAMES = ["a", "b", "ab", "名", "x_1"]
-PATTERNS = ["^a", "b$", "^[a-c]{1,3}$", "^x_", "中", "^(?=.*a)[abc]*$"]
+PATTERNS = ["^a", "b$", "^[a-c]{1,3}$", "^x_", "中", "^(?=.*a)[abc]*$", "^(a|b)$", "^ab?$"]
 
 
 def drawn_schema(draw: random.Random, depth: int = 3) -> Any:
@@ -46,7 +47,7 @@ def drawn_schema(draw: random.Random, depth: int = 3) -> Any:
         "minLength": lambda: draw.randint(0, 2),
         "maxLength": lambda: draw.randint(1, 4),
         "pattern": lambda: draw.choice(PATTERNS),
-        "minimum": lambda: draw.choice([-3, 0, 0.5, 7.25]),
+        "minimum": lambda: draw.choice([-3, 0, 0.5, 7.25, 11]),
         "exclusiveMaximum": lambda: draw.choice([8, 12.75, 100]),
         "multipleOf": lambda: draw.choice([0.25, 2, 3]),
         "enum": lambda: draw.sample([1, 2.5, "a", "ab", None, True, [], {"a": 1}, {"名": "b"}], 4),
@@ -84,3 +85,16 @@ def test_drawn_answers_fulfil_drawn_schemas(part: int, close_objects: bool):
                 assert validator.is_valid(json.loads(text)), (seed, schema, text)
     assert taken > 10
     assert answered > 30
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
+def test_no_answer_runs_into_a_dead_end(real: Real):
+    """Each step leaves some way on, up to an end that is reached."""
+    compiler = GrammarCompiler(TOKENS, VOCAB, PADDED, {END}, encode=encode_bytes, close_objects=True)
+    try:
+        make = compiler.compile(constraint(JsonSchema(real.schema)))
+    except ConstraintError:
+        return
+    for seed in range(20):
+        if (text := random_answer(make, seed, limit=300)) is not None:
+            json.loads(text)

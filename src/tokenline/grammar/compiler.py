@@ -104,7 +104,7 @@ class GrammarCompiler:
         raise TypeError(f"no constraint: {form!r}")
 
     def _schemas(self) -> Schemas:
-        return Schemas(self._library.matches, close_objects=self._close_objects)
+        return Schemas(self._library, close_objects=self._close_objects)
 
     def _schema_source(self, form: spec.JsonSchema | spec.NamedCall | spec.RequiredCalls) -> Source:
         schemas = self._schemas()

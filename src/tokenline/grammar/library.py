@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from tokenline.grammar.notation import quoted, slashed
+
 STACK_BYTES = 256 * 2**20  # address space, of which only what is used is ever taken
 MAX_TOKEN_BYTES = 500  # the library panics at tokens of 1,024 bytes and more; nothing that is constrained needs them
 _T = TypeVar("_T")
@@ -148,11 +150,26 @@ class Library:
         except LibraryError as error:
             return str(error)
 
+    def matches_others(self, pattern: str, texts: Sequence[str]) -> bool:
+        """Whether an expression matches anything but these texts. Raises LibraryError where that is not found out."""
+        import llguidance
+
+        source = f"start: TEXT\nTEXT: {slashed(pattern)} & ~({' | '.join(map(quoted, texts))})"
+        with ordinary_errors():
+            matcher = llguidance.LLMatcher(self._bytes, llguidance.LLMatcher.grammar_from_lark(source), log_level=0)
+            if matcher.is_error():
+                raise LibraryError(_first_line(matcher.get_error()))
+            matcher.compute_bitmask()
+            error = matcher.get_error()
+        if error and "NoExtension" not in error:
+            raise LibraryError(_first_line(error))
+        return not error
+
     def matches(self, pattern: str, text: str) -> bool:
         """Whether an expression (`patterns`) matches a whole text, in time linear in its length."""
         import llguidance
 
-        source = f"start: /{pattern.replace('/', '[/]')}/"
+        source = f"start: {slashed(pattern)}"
         with ordinary_errors():
             matcher = llguidance.LLMatcher(self._bytes, llguidance.LLMatcher.grammar_from_lark(source), log_level=0)
             data = list(text.encode())
