@@ -54,10 +54,11 @@ def official() -> Iterator[Case]:
 
 def real(changes: int = 40) -> Iterator[Case]:
     """Schemas as people send them; the package `jsonschema` says which values are valid."""
-    import jsonschema
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
 
     for case in REAL:
-        validator = jsonschema.validators.validator_for(case.schema, jsonschema.Draft202012Validator)(case.schema)
+        validator = validator_for(case.schema, Draft202012Validator)(case.schema)
         assert validator.is_valid(case.value), case.name
         values = [case.value, *changed(case.value, changes)]
         yield Case(case.name, case.schema, [(value, validator.is_valid(value)) for value in values])
