@@ -53,6 +53,17 @@ def test_all_that_is_imported_is_declared_and_all_that_is_declared_is_imported()
     assert declared - found.keys() == set()
 
 
+def test_what_tests_and_tools_import_is_declared() -> None:
+    found: dict[str, set[Path]] = {}
+    for folder in ("tests", "bench", "scripts", "examples"):
+        found |= imported(ROOT / folder)
+    ours = {"tests", "bench", *(file.stem for file in (ROOT / "scripts").glob("*.py"))}
+    peers = {"openvino_genai"}  # bench.peers installs those in environments of their own
+    declared = {canonicalize_name(one.name) for some in (DEPENDENCIES, *EXTRAS.values()) for one in some}
+    names = distributions({name: files for name, files in found.items() if name not in ours | peers})
+    assert names.keys() - declared == set(), names
+
+
 def test_pytorch_is_imported_in_its_own_package_alone() -> None:
     needs = distributions(imported(PACKAGE / "models" / "torch")).keys()
     extra = {canonicalize_name(requirement.name) for requirement in EXTRAS["torch"]}
