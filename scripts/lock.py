@@ -1,7 +1,8 @@
 """Write `requirements.lock`: the exact version of every package that any extra of tokenline needs.
 
-Run from `make lock`. pip resolves as it would on a machine where nothing was set up (`plain_pip`), and installs nothing.
-A constraint binds only where a package is needed, so the pins of what PyTorch needs on Linux do no harm elsewhere.
+Run from `make lock`. pip resolves as it would on a machine where nothing was set up (see `plain_pip`); nothing is
+installed. A constraint binds only where a package is needed, so the pins of what PyTorch needs on Linux do no harm
+elsewhere.
 """
 
 from pathlib import Path

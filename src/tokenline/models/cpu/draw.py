@@ -5,8 +5,8 @@ order, so a draw depends on nothing but the row: not on how many rows there are,
 
 Tokens stand in the order of their logits, largest first, equal ones in the order of their ids. Whatever top_k, top_p
 and min_p leave is a beginning of that order; so all there is to find is the mass of it, and then the token in which the
-drawn mass lies. A histogram of the scores says in which narrow range of them either is, and only there tokens are
-put in order, by quickselect on their masses.
+drawn mass lies. A small top_k is found first, by its logits alone. Else a histogram of the scores says in which narrow
+range of them either is, and only there tokens are put in order, by quickselect on their masses.
 """
 
 import math
@@ -23,6 +23,8 @@ _LOWEST = -64.0  # score to base 2 at which weights have long been 0
 _BUCKETS = 2049  # 32 for each unit of score
 _CHUNK = 1024  # scores that are weighed together: what that needs stays in the first-level cache
 _FEW = 24  # tokens that are sorted by insertion
+_SMALL_TOP_K = 1024  # so many are found first, and only they are weighed
+_SKIPPED = 256  # tokens that are passed over together where none is among the best
 
 # Added to a number below 2**51 it leaves that, rounded to nearest, in the lower bits of the sum: a conversion to
 # integers that every CPU does several at a time.
@@ -53,6 +55,16 @@ def draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, to
 
     `weights` (int64 [vocab]), `buckets` (int16 [vocab]) and `tokens` (int64 [vocab]) are memory to work in.
     """
+    if 0 < top_k < len(logits) and top_k <= _SMALL_TOP_K:
+        ids, best = np.empty(top_k, np.int64), np.empty(top_k, np.float32)
+        _take_best(logits, tokens, ids, best)
+        return ids[_draw(best, temperature, 0, top_p, min_p, uniform, weights, buckets, tokens, True)]
+    return _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, tokens, False)
+
+
+@kernel
+def _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, tokens, in_order):  # type: ignore[no-untyped-def]
+    keep_apart()
     vocab = len(logits)
     largest = np.float64(logits[0])
     for i in range(vocab):
@@ -60,7 +72,7 @@ def draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, to
     factor = min(_INV_LN2 / temperature, 1e300)  # never infinite: 0 times it is 0
     total = _weigh(logits, largest, factor, weights, buckets)
     few = 0 < top_k < vocab
-    in_order = few or top_p < 1
+    in_order = in_order or few or top_p < 1
     counts, masses = np.zeros(_BUCKETS, np.int32), np.zeros(_BUCKETS, np.int64)
     if in_order:
         for i in range(vocab):
@@ -89,6 +101,60 @@ def draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, to
             if drawn < 0:
                 break
     return last
+
+
+@kernel
+def _take_best(logits, keys, ids, best):  # type: ignore[no-untyped-def]
+    """The len(ids) most likely tokens, in order of their ids, and their logits. `keys` is memory to work in."""
+    keep_apart()
+    wanted, vocab, bits = len(ids), len(logits), logits.view(np.int32)
+    bound, size = np.int64(0x7FFFFFFFFFFFFFFF), 0  # what was the last of `wanted` keys, and keys that come before it
+    for collecting in (True, False):
+        taken = 0
+        for start in range(0, vocab, _SKIPPED):
+            stop = min(start + _SKIPPED, vocab)
+            most = np.int32(-0x80000000)
+            for i in range(start, stop):
+                most = max(most, bits[i] ^ ((bits[i] >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+            if -(np.int64(most) + 1) << 32 > bound:  # + 1: a negative zero counts as a positive one
+                continue
+            for i in range(start, stop):
+                key = _key(logits, bits, i)
+                if collecting and key < bound:
+                    keys[size] = key
+                    size += 1
+                    if size == 2 * wanted:
+                        bound, size = _smallest(keys, size, wanted), wanted
+                if not collecting and key <= bound:
+                    ids[taken], best[taken] = i, logits[i]
+                    taken += 1
+        if collecting:
+            bound = _smallest(keys, size, wanted)
+
+
+@kernel
+def _smallest(keys, size, wanted):  # type: ignore[no-untyped-def]
+    """Put the `wanted` smallest of the first `size` keys first; the largest of these."""
+    low, high = 0, size
+    while high - low > _FEW:
+        middle = _partition(keys, low, high)
+        if wanted <= middle:
+            high = middle
+        else:
+            low = middle
+    _sort(keys, low, high)
+    return keys[wanted - 1]
+
+
+@kernel
+def _key(logits, bits, token):  # type: ignore[no-untyped-def]
+    """Smaller for what stands first: above, the logit's bits as an integer (both zeros alike), below, the id."""
+    rank = (
+        np.int64(0)
+        if logits[token] == 0
+        else np.int64(bits[token] ^ ((bits[token] >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+    )
+    return (-rank << 32) + token
 
 
 @kernel
@@ -143,11 +209,9 @@ def _find(logits, weights, buckets, counts, masses, tokens, by_count, target):  
         bucket += 1
     low, high = 0, 0
     bits = logits.view(np.int32)
-    for i in range(len(buckets)):
+    for i in range(len(logits)):
         if buckets[i] == bucket:
-            # bits of floats as integers in the order of the floats (both zeros alike), the larger logit first
-            rank = np.int64(0) if logits[i] == 0 else np.int64(bits[i] ^ ((bits[i] >> 31) & 0x7FFFFFFF))
-            tokens[high] = (-rank << 32) + i
+            tokens[high] = _key(logits, bits, i)
             high += 1
     while high - low > _FEW:
         middle = _partition(tokens, low, high)
@@ -162,12 +226,7 @@ def _find(logits, weights, buckets, counts, masses, tokens, by_count, target):  
             target -= amount
             mass += passed
             low = middle
-    for i in range(low + 1, high):
-        key, j = tokens[i], i
-        while j > low and tokens[j - 1] > key:
-            tokens[j] = tokens[j - 1]
-            j -= 1
-        tokens[j] = key
+    _sort(tokens, low, high)
     for i in range(low, high):
         token = tokens[i] & 0xFFFFFFFF
         mass += weights[token]
@@ -175,6 +234,17 @@ def _find(logits, weights, buckets, counts, masses, tokens, by_count, target):  
         if target < 0:
             return token, mass
     return np.int64(-1), mass  # not reached: see `target`
+
+
+@kernel
+def _sort(keys, low, high):  # type: ignore[no-untyped-def]
+    """By insertion."""
+    for i in range(low + 1, high):
+        key, j = keys[i], i
+        while j > low and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            j -= 1
+        keys[j] = key
 
 
 @kernel

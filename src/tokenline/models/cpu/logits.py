@@ -55,10 +55,9 @@ def _edited(logits: np.ndarray, row: RowSampling) -> np.ndarray:
     for ids, values in row.added:
         logits[ids] += values
     if row.mask is not None:
-        allowed = np.zeros(len(logits), bool)
         bits = np.unpackbits(row.mask.view(np.uint8), bitorder="little")[: len(logits)]
-        allowed[: len(bits)] = bits
-        logits[~allowed] = -np.inf
+        logits[: len(bits)] = np.where(bits.view(bool), logits[: len(bits)], np.float32(-np.inf))
+        logits[len(bits) :] = -np.inf
     if row.held_back is not None:
         before = logits[row.held_back]
         logits[row.held_back] = -np.inf
