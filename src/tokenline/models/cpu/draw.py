@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numba import njit
 
-from tokenline.models.cpu.simd import keep_apart, kernel
+from tokenline.models.cpu.simd import kernel, noinline
 from tokenline.models.kernel_cache import keep_compiled
 
 WEIGHT_BITS = 42  # the weights of 2**21 tokens add up to less than 2**63
@@ -162,7 +162,7 @@ def _weigh(logits, largest, factor, weights, buckets):  # type: ignore[no-untype
     """Fill in the tokens' weights and buckets; the sum of the weights. `factor` makes scores to base 2 of differences
     from the largest logit.
     """
-    keep_apart()
+    noinline()
     powers, shifted = np.empty(_CHUNK, np.float64), np.empty(_CHUNK, np.float64)
     ranges = np.empty(_CHUNK, np.float64)
     power_bits, shifted_bits, range_bits = powers.view(np.int64), shifted.view(np.int64), ranges.view(np.int64)
@@ -198,7 +198,7 @@ def _find(logits, weights, buckets, counts, masses, tokens, by_count, target):  
     """The first token, in order, with more than `target` tokens (or mass) before it and in it, and the mass of all
     these. `target` is less than all there are.
     """
-    keep_apart()
+    noinline()
     mass, bucket = np.int64(0), 0
     while True:
         inside = np.int64(counts[bucket]) if by_count else masses[bucket]
