@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from tokenline.models.config import HF_ARCHITECTURES, config_from_hf
+from tokenline.models.families.registry import config_from_hf, family_of
 from tokenline.models.weights import open_checkpoint
 from tokenline.render.tokenizer import Tokenizer
 
@@ -17,11 +17,18 @@ def write_hf_folder(model: Path, folder: Path) -> None:
     """Decoders with plain rotary embeddings and byte-level BPE without BOS: SmolLM2, Qwen 2 and 3."""
     weights, words = open_checkpoint(model), Tokenizer.from_model(model).vocabulary
     shape = weights.config
-    if shape.rope_scaling is not None or words.prefix_ids or words.suffix_ids or words.strips_leading_space:
+    rope = shape.ropes[0]
+    if (
+        shape.ropes[1:]
+        or rope.scaling is not None
+        or words.prefix_ids
+        or words.suffix_ids
+        or words.strips_leading_space
+    ):
         raise ValueError(f"{model.name}: its rotary embedding or its tokenizer is not one that is written for vLLM")
-    families = {family: name for name, family in HF_ARCHITECTURES.items()}
+    family = family_of(shape)
     config = {
-        "architectures": [families[shape.family]],
+        "architectures": [family.architecture],
         "model_type": shape.family,
         "vocab_size": shape.vocab_size,
         "hidden_size": shape.hidden_size,
@@ -33,7 +40,7 @@ def write_hf_folder(model: Path, folder: Path) -> None:
         "max_position_embeddings": shape.max_positions,
         "hidden_act": "silu",
         "rms_norm_eps": shape.rms_norm_eps,
-        "rope_theta": shape.rope_theta,
+        "rope_theta": rope.theta,
         "tie_word_embeddings": shape.tied_head,
         "eos_token_id": sorted(words.end_ids),
         "torch_dtype": "bfloat16",
@@ -45,6 +52,8 @@ def write_hf_folder(model: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in (("config", config), ("tokenizer", tokenizer), ("tokenizer_config", {**names, **words.named})):
         (folder / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False), "utf-8")
-    tensors = {name: torch.from_numpy(weights.read(name)).to(torch.bfloat16) for name in weights.shapes}
+    tensors = {
+        family.hf_names.name(name): torch.from_numpy(weights.read(name)).to(torch.bfloat16) for name in weights.shapes
+    }
     save_file(tensors, folder / "unfinished", {"format": "pt"})
     (folder / "unfinished").rename(folder / "model.safetensors")

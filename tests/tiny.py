@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -20,6 +22,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -28,6 +32,8 @@ FAMILIES: dict[str, tuple[Any, type[PreTrainedModel]]] = {
     "mistral": (MistralConfig, MistralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
 }
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -48,6 +54,11 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 
+GEMMA3_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+    "full_attention": {"rope_type": "linear", "rope_theta": 50_000.0, "factor": 4.0},
+}
+
 _SHAPE: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -60,6 +71,13 @@ _SHAPE: dict[str, Any] = {
 _FAMILY_SHAPE: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 24, "tie_word_embeddings": False},
     "qwen3": {"head_dim": 32},
+    "smollm3": {"no_rope_layer_interval": 2},
+    "gemma3": {
+        "head_dim": 32,
+        "query_pre_attn_scalar": 32,
+        "sliding_window": 24,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }
 
 _SENTENCES = (
@@ -77,7 +95,7 @@ _SENTENCES = (
 
 
 def make_tiny(family: str, folder: Path, *, seed: int = 0, sharded: bool = False, **config_overrides: Any) -> Path:
-    """Write a random checkpoint of `family` ("llama", "mistral", "qwen2", "qwen3") to `folder` and return it.
+    """Write a random checkpoint of `family` (one of `FAMILIES`) to `folder` and return it.
 
     3 layers, hidden size 64, 600 tokens, context 512; `config_overrides` are fields of its transformers config.
     `sharded` writes several files with an index. The same arguments give the same weights.
@@ -111,8 +129,8 @@ def _spread(model: PreTrainedModel) -> None:
     """Random weights large enough that the best token varies from place to place and wins by a margin."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name.endswith("norm.weight"):
-                parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
+            if name.endswith("norm.weight"):  # Gemma's are less 1
+                parameter.copy_(float("Gemma" not in type(model).__name__) + 0.2 * torch.randn_like(parameter))
             elif "embed_tokens" in name or "lm_head" in name:
                 parameter.copy_(0.5 * torch.randn_like(parameter))
             else:

@@ -17,7 +17,11 @@ from tests.tiny import CHATML, SPECIAL_TOKENS, make_tiny
 ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA} | {
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
+    "smollm3": gguf.MODEL_ARCH.SMOLLM3,
+    "gemma3": gguf.MODEL_ARCH.GEMMA3,
 }
+
+PERMUTED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.SMOLLM3)  # LlamaModel and what inherits from it
 
 
 def make_tiny_gguf(family: str, path: Path, *, quant: str = "F32", seed: int = 0, **config_overrides: Any) -> Path:
@@ -50,20 +54,28 @@ def write_gguf(
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    rope = config["rope_parameters"].get("full_attention", config["rope_parameters"])
+    writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     if config.get("sliding_window"):
         writer.add_sliding_window(config["sliding_window"])
     _add_tokenizer(writer, tokenizer)
-    if config["rope_parameters"]["rope_type"] == "llama3":
-        writer.add_tensor("rope_freqs.weight", llama3_factors(config["rope_parameters"], head_dim))
+    if rope["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_factors(rope, head_dim))
+    if rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    if arch == gguf.MODEL_ARCH.GEMMA3:
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     for name, values in tensors.items():
-        if arch == gguf.MODEL_ARCH.LLAMA and ".q_proj." in name:
+        if arch in PERMUTED and ".q_proj." in name:
             values = permute(values, heads)
-        if arch == gguf.MODEL_ARCH.LLAMA and ".k_proj." in name:
+        if arch in PERMUTED and ".k_proj." in name:
             values = permute(values, kv_heads)
+        if arch == gguf.MODEL_ARCH.GEMMA3 and name.endswith("norm.weight"):
+            values = values + 1  # Gemma3Model.modify_tensors
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         kind = gguf.GGMLQuantizationType[quant if values.ndim > 1 else "F32"]

@@ -113,7 +113,7 @@ def test_another_template(smollm2: Path, tmp_path: Path) -> None:
         ("{", "not valid JSON"),
         ('{"messages": NaN}', "not valid JSON"),
         ("[" * 100000, "not valid JSON"),
-        ("[]", 'either "messages" or "prompt"'),
+        ("[]", "must be a JSON object"),
         ("{}", 'either "messages" or "prompt"'),
         ('{"messages": [], "prompt": ""}', 'either "messages" or "prompt"'),
         ('{"messages": []}', "messages"),

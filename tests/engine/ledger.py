@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 
 from tokenline.models.base import Batch, KVPool
-from tokenline.models.config import ModelConfig
+from tokenline.models.config import LayerAttention, ModelConfig, Rope
 from tokenline.models.cpu.logits import NumpyLogits
 
 VOCAB = 97
@@ -41,13 +41,12 @@ class LedgerModel:
             vocab_size=VOCAB,
             hidden_size=8,
             intermediate_size=8,
-            num_layers=1,
+            layers=(LayerAttention(Rope(10_000.0)),),
             num_heads=1,
             num_kv_heads=1,
             head_dim=8,
             max_positions=max_positions,
             rms_norm_eps=1e-5,
-            rope_theta=10000.0,
         )
         self.device = "cpu"
         self.weight_bytes = 0

@@ -192,6 +192,25 @@ KINDS = [
         [{'a"\n/~\\': 1}],
         [{"a": 1}],
     ),
+    # members for which there is no name, and values that there are none of, are not begun
+    Kind(
+        {"propertyNames": {"enum": ["up", "down"]}, "additionalProperties": NUMBER, "required": ["up", "down"]},
+        [{"up": 1, "down": 2.5}, 5],
+        [{"up": 1}, {"up": 1, "down": "x"}, {"up": 1, "down": 2, "left": 3}],
+    ),
+    Kind(
+        {"properties": {"a": INTEGER}, "patternProperties": {"^a$": {"minimum": 3}}, "additionalProperties": False},
+        [{}, {"a": 3}],
+        [{"a": 2}, {"a": "x"}, {"b": 1}],
+    ),
+    Kind(
+        {"type": "object", "required": ["a"], "patternProperties": {"^(a|b)$": INTEGER}, "additionalProperties": False},
+        [{"a": 1}, {"a": 1, "b": 2}],
+        [{"b": 1}, {"a": "x"}, {"a": 1, "c": 2}],
+    ),
+    Kind({"properties": {"a": {"type": "integer", "minimum": 1, "maximum": 2, "multipleOf": 3}}}, [{}], [{"a": 3}]),
+    Kind({"items": {"minimum": 0.1, "exclusiveMaximum": 0.5, "multipleOf": 0.5}}, [[], ["x"]], [[0.5], [0.25]]),
+    Kind({"type": "integer", "minimum": 1, "multipleOf": 2.5, "maximum": 5}, [5], [2, 4]),
     # combinations
     Kind({"anyOf": [INTEGER, {"type": "string", "maxLength": 2}]}, [1, "ab"], ["abc", 1.5, None]),
     Kind(

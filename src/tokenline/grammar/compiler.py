@@ -104,17 +104,21 @@ class GrammarCompiler:
         raise TypeError(f"no constraint: {form!r}")
 
     def _schemas(self) -> Schemas:
-        return Schemas(self._library.matches, close_objects=self._close_objects)
+        return Schemas(self._library, close_objects=self._close_objects)
 
     def _schema_source(self, form: spec.JsonSchema | spec.NamedCall | spec.RequiredCalls) -> Source:
         schemas = self._schemas()
         if isinstance(form, spec.JsonSchema):
             prepared = schemas.add(form.schema)
+            schemas.finish()
         elif isinstance(form, spec.NamedCall):
             prepared = tools.arguments(schemas, form.function, form.index)
+            schemas.finish()
         else:
-            prepared = tools.required_calls(schemas, form.functions, parallel=form.parallel)
-        schemas.finish()
+            each = tools.all_arguments(schemas, form.functions, strict_only=False)
+            schemas.finish()
+            self._check_each(each, schemas)
+            prepared = tools.required_calls(form.functions, each, parallel=form.parallel)
         if prepared is False:
             raise unsupported("cannot be fulfilled by any value.")
         source = f"start: {json_rule(prepared, schemas)}"
@@ -124,8 +128,14 @@ class GrammarCompiler:
         schemas = self._schemas()
         strict = tools.StrictTools(form.functions, form.tool_parser, schemas, self._library.special_id)
         schemas.finish()
-        prepared = {"anyOf": strict.prepared}
-        return strict.source(), lambda message: blame(prepared, schemas, self._library.accepts, message)
+        self._check_each(strict.prepared, schemas)
+        return strict.source(), _plain_blame
+
+    def _check_each(self, prepared: Sequence[Any], schemas: Schemas) -> None:
+        """Of several functions the library would leave out one that cannot be called, and not say so."""
+        for part in prepared:
+            if message := self._library.accepts(f"start: {json_rule(part, schemas)}"):
+                raise blame(part, schemas, self._library.accepts, message)
 
 
 def _regex_source(pattern: str) -> str:

@@ -4,14 +4,14 @@ Here is what concerns any value, strings, numbers and arrays; `members` has what
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenline.fields import Path
 from tokenline.grammar.errors import ConstraintError, shown, unsupported
 from tokenline.grammar.limits import MAX_ITEMS, MAX_MULTIPLE, MAX_STRING, MAX_VALUE_LENGTH
 from tokenline.grammar.members import prepare_members
-from tokenline.grammar.numbers import LARGEST, inward, is_finite, representable, scaled, shorter
+from tokenline.grammar.numbers import LARGEST, has_multiple, inward, is_finite, representable, scaled, shorter
 from tokenline.grammar.patterns import PatternError, whole_patterns
 from tokenline.grammar.references import References
 from tokenline.grammar.vocabulary import ABOUT, BOUNDS, FORMS, TYPES
@@ -30,14 +30,21 @@ _REFUSED = {
 }
 
 
+class Expressions(Protocol):
+    """What is asked of expressions for whole texts (`library.Library`)."""
+
+    def matches(self, pattern: str, text: str) -> bool: ...
+    def matches_others(self, pattern: str, texts: Sequence[str]) -> bool: ...
+
+
 class Owner(Protocol):
     """What is asked of all schemas together (`schema.Schemas`)."""
 
     escapes: bool
+    expressions: Expressions
 
     def inner(self, schema: Any, path: Path, references: References, *, merged: bool, depth: int) -> Any: ...
     def definition(self, reference: str, base: str, references: References, at: Path, merged: bool) -> str: ...
-    def matches(self, pattern: str, text: str) -> bool: ...
     def one_of(self, prepared: dict[str, Any], path: Path) -> None: ...
     def multiple(self, step: float) -> None: ...
     def closes(self, schema: Mapping[str, Any], merged: bool) -> bool: ...
@@ -210,7 +217,6 @@ class Keywords:
                 if bound is None:
                     raise self.unsupported(f"is beyond {LARGEST:,}, up to which it can be enforced.", keyword)
                 self.made[keyword] = bound
-        self._add_shorter_numbers()
         if "multipleOf" in given:
             step = self._finite("multipleOf", given["multipleOf"])
             if step <= 0:
@@ -221,6 +227,8 @@ class Keywords:
                 )
             self.owner.multiple(step)
             self.made["multipleOf"] = step
+            self._check_multiples(step)
+        self._add_shorter_numbers()
 
     def _add_shorter_numbers(self) -> None:
         bounds = {keyword: self.made[keyword] for keyword in BOUNDS if keyword in self.made}
@@ -235,6 +243,19 @@ class Keywords:
         if others := [name for name in self._types if name not in ("number", "integer")]:
             options.append({"type": others})
         self.made.setdefault("allOf", []).append({"anyOf": options})
+
+    def _check_multiples(self, step: float) -> None:
+        """Where no multiple lies between the bounds the library would see it only when it is too late to choose."""
+        bounds = {keyword: self.made[keyword] for keyword in BOUNDS if keyword in self.made}
+        if has_multiple(bounds, step, whole="number" not in self._types):
+            return
+        others = [name for name in self._types if name not in ("number", "integer")]
+        for keyword in (*bounds, "multipleOf"):
+            del self.made[keyword]
+        if others:
+            self.made["type"] = others
+        else:
+            self.made["enum"] = []
 
     def _finite(self, keyword: str, value: Any) -> float:
         if isinstance(value, bool) or not is_finite(value):

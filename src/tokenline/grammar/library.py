@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from tokenline.grammar.notation import quoted, slashed
+
 STACK_BYTES = 256 * 2**20  # address space, of which only what is used is ever taken
 MAX_TOKEN_BYTES = 500  # the library panics at tokens of 1,024 bytes and more; nothing that is constrained needs them
 _T = TypeVar("_T")
@@ -148,11 +150,26 @@ class Library:
         except LibraryError as error:
             return str(error)
 
+    def matches_others(self, pattern: str, texts: Sequence[str]) -> bool:
+        """Whether an expression matches anything but these texts. Raises LibraryError where that is not found out."""
+        import llguidance
+
+        source = f"start: TEXT\nTEXT: {slashed(pattern)} & ~({' | '.join(map(quoted, texts))})"
+        with ordinary_errors():
+            matcher = llguidance.LLMatcher(self._bytes, llguidance.LLMatcher.grammar_from_lark(source), log_level=0)
+            if matcher.is_error():
+                raise LibraryError(_first_line(matcher.get_error()))
+            matcher.compute_bitmask()
+            error = matcher.get_error()
+        if error and "NoExtension" not in error:
+            raise LibraryError(_first_line(error))
+        return not error
+
     def matches(self, pattern: str, text: str) -> bool:
         """Whether an expression (`patterns`) matches a whole text, in time linear in its length."""
         import llguidance
 
-        source = f"start: /{pattern.replace('/', '[/]')}/"
+        source = f"start: {slashed(pattern)}"
         with ordinary_errors():
             matcher = llguidance.LLMatcher(self._bytes, llguidance.LLMatcher.grammar_from_lark(source), log_level=0)
             data = list(text.encode())
@@ -224,17 +241,23 @@ class _Vocabulary:
             self.tokenizer = llguidance.LLTokenizer(wrapper, eos_token=list(end_ids))
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """The ids of a text that is forced. Another text's than asked for would be a wrong answer, so it is compared:
-        some tokenizers begin every text with a space, and some read control tokens in it.
+        """The ids of a text that is forced. Those of another text would be a wrong answer, so it is compared: some
+        tokenizers begin every text with a space, and some read control tokens in it.
         """
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
-        if self._encode is not None:
+        ids = self._encoded(text)
+        return list(self.tokenizer.greedy_tokenize(text)) if ids is None else ids
+
+    def _encoded(self, text: str) -> list[int] | None:
+        if self._encode is None:
+            return None
+        try:
             ids = list(self._encode(text))
             spelled = b"".join(self._pieces[token_id] for token_id in ids)
-            if spelled == text.encode() and not self._special.intersection(ids):
-                return ids
-        return list(self.tokenizer.greedy_tokenize(text))
+        except Exception:  # what is raised here would come out of the library as a panic
+            return None
+        return ids if spelled == text.encode() and not self._special.intersection(ids) else None
 
 
 class Matcher:

@@ -13,7 +13,6 @@ from tokenline.grammar.vocabulary import ABOUT, FORMS
 if TYPE_CHECKING:
     from tokenline.grammar.keywords import Keywords
 
-_NO_NAME = r"[^\x{0}-\x{10ffff}]"
 _LOOKAHEAD = "has lookahead, which cannot be enforced for names."
 
 
@@ -43,6 +42,7 @@ def prepare_members(schema: "Keywords") -> None:
     elif not {"additionalProperties", "patternProperties"} & set(made) and schema.owner.closes(given, schema.merged):
         made["properties"] |= {name: True for name in required if name not in made["properties"]}
         made["additionalProperties"] = False
+    _take_over_patterns(schema, required)
     schema.counts("minProperties", "maxProperties")
     _check_free_names(schema, required)
 
@@ -103,6 +103,24 @@ def _pattern_properties(schema: "Keywords") -> None:
         schema.made["patternProperties"] = made
 
 
+def _take_over_patterns(schema: "Keywords", required: list[str]) -> None:
+    """An expression that matches no name but listed ones becomes part of what is said of them: the library would offer
+    one more member, for which there is no name.
+    """
+    made, expressions = schema.made, schema.owner.expressions
+    listed = list(dict.fromkeys([*made.get("properties", ()), *required]))
+    for pattern, part in list(made.get("patternProperties", {}).items()):
+        matched = [name for name in listed if expressions.matches(pattern[1:-1], name)]
+        if not matched or expressions.matches_others(pattern[1:-1], matched):
+            continue
+        del made["patternProperties"][pattern]
+        properties = made.setdefault("properties", {})
+        for name in matched:
+            properties[name] = {"allOf": [properties[name], part]} if name in properties else part
+    if made.get("patternProperties") == {}:
+        del made["patternProperties"]
+
+
 class _Names:
     """`propertyNames`: expressions, listed names or a length, said by `properties` and `patternProperties`."""
 
@@ -117,63 +135,56 @@ class _Names:
         self._names = names
 
     def prepare(self) -> None:
-        found = self._pattern()
-        if found is None:
+        wanted = self._wanted()
+        if wanted is None:
             return
         schema, made = self._schema, self._schema.made
-        pattern, texts = found
         if made.get("patternProperties"):
             raise schema.unsupported("cannot be enforced beside 'patternProperties'.", "propertyNames")
         properties = made.get("properties", {})
         for name in properties:
-            if name not in texts if texts is not None else not schema.owner.matches(pattern, name):
+            if name not in wanted if isinstance(wanted, list) else not schema.owner.expressions.matches(wanted, name):
                 properties[name] = False
         others = made.get("additionalProperties", True)
+        made["additionalProperties"] = False
         if others is False:
+            return
+        if isinstance(wanted, list):
+            made["properties"] = {**properties, **{name: others for name in wanted if name not in properties}}
             return
         if others is not True and any(part is not False for part in properties.values()):
             raise schema.unsupported(
                 "cannot be enforced beside both 'properties' and 'additionalProperties'.", "propertyNames"
             )
-        if texts != []:
-            made["patternProperties"] = {f"^{pattern}$": others}
-        made["additionalProperties"] = False
+        made["patternProperties"] = {f"^{wanted}$": others}
 
-    def _pattern(self) -> tuple[str, list[str] | None] | None:
-        """An expression for the names, and the names where they are listed; None if any name will do."""
+    def _wanted(self) -> str | list[str] | None:
+        """An expression for the names, or the names where they are listed; None if any name will do."""
         schema, names = self._schema, self._names
         if isinstance(names, bool):
-            return None if names else (_NO_NAME, [])
+            return None if names else []
         if not isinstance(names, dict):
             raise schema.invalid(
                 f"must be an object, true or false (a JSON schema); got {shown(names)}.", "propertyNames"
             )
         types = names.get("type", "string")
         if "string" not in (types if isinstance(types, list) else [types]):
-            return _NO_NAME, []
+            return []
         said = {key for key in names if ABOUT.get(key) == "string" or key in ("enum", "const", "not", "if", *FORMS)}
         said.discard("format")  # an annotation here
         if not said:
             return None
         if said in ({"enum"}, {"const"}):
             listed = names["enum"] if "enum" in names else [names["const"]]
-            texts = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-            return (f"(?:{'|'.join(map(_spelled, texts))})" if texts else _NO_NAME), texts
+            return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
         if said == {"pattern"}:
             whole, *more = schema.patterns(names["pattern"], "propertyNames", "pattern")
             if more:
                 raise schema.unsupported(_LOOKAHEAD, "propertyNames", "pattern")
-            return whole, None
+            return whole
         if said <= {"minLength", "maxLength"}:
             lengths = schema.inner({"type": "string", **{key: names[key] for key in said}}, "propertyNames")
-            return f"(?s:.{{{lengths.get('minLength', 0)},{lengths.get('maxLength', '')}}})", None
+            return f"(?s:.{{{lengths.get('minLength', 0)},{lengths.get('maxLength', '')}}})"
         raise schema.unsupported(
             "cannot be enforced: names can be listed, matched or measured, only one of them.", "propertyNames"
         )
-
-
-def _spelled(text: str) -> str:
-    """An expression for this text."""
-    return "".join(
-        character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}" for character in text
-    )

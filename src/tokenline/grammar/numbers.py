@@ -1,8 +1,9 @@
 """Numbers of schemas as the grammar library holds them: IEEE doubles, 64-bit integers, multiples of 32 bits."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from tokenline.grammar.limits import MAX_MULTIPLE
@@ -68,3 +69,23 @@ def multiples_fit(steps: Collection[float]) -> bool:
     most = max((places for _, places in found), default=0)
     units = [value * 10 ** (most - places) for value, places in found]
     return len(units) < 2 or math.lcm(*units) * max(units) < 2**32
+
+
+def has_multiple(bounds: Mapping[str, float], step: float, *, whole: bool) -> bool:
+    """Whether a multiple of `step` fulfils a schema's bounds. `whole`: one that is an integer."""
+    unit = Fraction(repr(step))
+    if whole:
+        unit = Fraction(unit.numerator)  # the least common multiple with 1
+    low, high = -math.inf, math.inf  # how many times the step
+    for keyword, bound in bounds.items():
+        times = Fraction(repr(bound)) / unit
+        match keyword:
+            case "minimum":
+                low = max(low, math.ceil(times))
+            case "exclusiveMinimum":
+                low = max(low, math.floor(times) + 1)
+            case "maximum":
+                high = min(high, math.floor(times))
+            case "exclusiveMaximum":
+                high = min(high, math.ceil(times) - 1)
+    return low <= high

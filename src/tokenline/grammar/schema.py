@@ -8,27 +8,25 @@ would get wrong, and what is too large for it. Here is what concerns several sch
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from tokenline.fields import Path
 from tokenline.grammar.errors import ConstraintError, shown, unsupported
-from tokenline.grammar.keywords import Keywords
+from tokenline.grammar.keywords import Expressions, Keywords
 from tokenline.grammar.limits import MAX_LEVELS, MAX_NESTED, MAX_ONE_OF, MAX_SCHEMA_LENGTH, MAX_SCHEMAS
 from tokenline.grammar.numbers import multiples_fit
 from tokenline.grammar.references import References
 from tokenline.grammar.schema_values import REFERENCE, Values, without_endless
 
-Matches = Callable[[str, str], bool]  # whether an expression for whole texts matches a text
-
 
 class Schemas:
     """Prepares schemas that are compiled together; `definitions` is theirs."""
 
-    def __init__(self, matches: Matches, *, close_objects: bool) -> None:
+    def __init__(self, expressions: Expressions, *, close_objects: bool) -> None:
         """`close_objects`: an object that lists properties and does not say whether there may be others has none."""
-        self._matches = matches
+        self.expressions = expressions
         self._close_objects = close_objects
         self.definitions: dict[str, Any] = {}
         self.places: dict[int, Path] = {}  # of prepared schemas, by id
@@ -94,10 +92,6 @@ class Schemas:
             name = self._names[place, merged] = str(len(self._names))
             self._waiting.append((name, target, place, references, merged))
         return REFERENCE + self._names[place, merged]
-
-    def matches(self, pattern: str, text: str) -> bool:
-        """Whether an expression for whole texts matches this one."""
-        return self._matches(pattern, text)
 
     def one_of(self, prepared: dict[str, Any], path: Path) -> None:
         """This schema has `oneOf`, which is to be looked at when all that it refers to is known."""

@@ -19,6 +19,7 @@ _SHORT_ESCAPES = 'nrbtf\\"'
 MAX_TRIES, MAX_TIME_S = 100, 0.5  # compilations to find the place that is to blame
 
 _SAID = (  # what the library's messages begin with or contain, and what it means
+    ("panic", "cannot be enforced: the grammar library fails at it"),
     ("min/maxProperties only", "cannot be enforced: properties can be counted only where all listed ones are required"),
     ("are not disjoint", "cannot be enforced: two of its expressions may match the same name"),
     ("if regexes are disjoint", "cannot be enforced: two of its expressions may match the same name"),

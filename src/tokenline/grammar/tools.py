@@ -50,21 +50,25 @@ def arguments(schemas: Schemas, function: Function, index: int) -> Any:
     return made
 
 
-def required_calls(schemas: Schemas, functions: Sequence[Function], *, parallel: bool) -> Any:
-    """The prepared schema of a list of calls, at least one; exactly one unless `parallel`."""
-    calls = {"anyOf": [_call(function.name, arguments(schemas, function, i)) for i, function in _listed(functions)]}
+def required_calls(functions: Sequence[Function], prepared: Sequence[Any], *, parallel: bool) -> Any:
+    """The schema of a list of calls, at least one; exactly one unless `parallel`. `prepared`: of their arguments."""
+    calls = {"anyOf": [_call(function.name, part) for function, part in zip(functions, prepared, strict=True)]}
     listed: dict[str, Any] = {"type": "array", "items": calls, "minItems": 1}
     if not parallel:
         listed["maxItems"] = 1
     return listed
 
 
-def _listed(functions: Sequence[Function]) -> Sequence[tuple[int, Function]]:
+def all_arguments(schemas: Schemas, functions: Sequence[Function], *, strict_only: bool) -> list[Any]:
+    """The prepared arguments of each function; any object for one that is not strict, if only those are meant."""
     if not functions:
         raise ConstraintError(("tools",), "must have at least one function.")
     if len(functions) > MAX_FUNCTIONS:
         raise unsupported(f"has more than {MAX_FUNCTIONS} functions to choose from.", "tools")
-    return list(enumerate(functions))
+    return [
+        arguments(schemas, function, index) if function.strict or not strict_only else {"type": "object"}
+        for index, function in enumerate(functions)
+    ]
 
 
 def _call(name: str, arguments: Any, name_key: str = "name", arguments_key: str = "parameters") -> dict[str, Any]:
@@ -86,14 +90,10 @@ class StrictTools:
                 f"has strict functions, which can be enforced for the formats {known}; not for {parser}.", "tools"
             )
         self._format = FORMATS[parser]
-        self._functions = [function for _, function in _listed(functions)]
+        self._functions = functions
         self._schemas = schemas
         self._special_id = special_id
-        # Arguments of functions that are not strict are any object.
-        self.prepared = [
-            arguments(schemas, function, index) if function.strict else {"type": "object"}
-            for index, function in enumerate(self._functions)
-        ]
+        self.prepared = all_arguments(schemas, functions, strict_only=True)
         self._rules: list[str] = []
         self._blocks: list[tuple[str, str]] = []  # each marker with what follows it
 

@@ -13,8 +13,9 @@ from tokenline.grammar.errors import unsupported
 from tokenline.grammar.notation import quoted, slashed
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_source import json_rule
-from tokenline.grammar.schema_values import Values, listed_values, resolved
+from tokenline.grammar.schema_values import Values, listed_values, resolved, value_type
 from tokenline.grammar.tool_formats import XmlCalls
+from tokenline.grammar.vocabulary import ABOUT
 
 _PLAIN = {"type"}  # keywords of a schema without conditions
 _SPACE = r"/[ \t\r\n]{1,16}/"
@@ -113,7 +114,9 @@ class Parameters:
                 return self._forms(schema["allOf"][0], nesting + 1)
             if list(schema) == ["anyOf"]:
                 return [form for option in schema["anyOf"] for form in self._forms(option, nesting + 1)]
-        return [schema] if schema is not False else []
+        if schema is False:
+            return []
+        return _by_type(schema) if isinstance(schema, dict) and isinstance(schema.get("type"), list) else [schema]
 
     def _text(self, schema: dict[str, Any], at: Path) -> str:
         """A terminal for the texts of a schema of strings."""
@@ -130,3 +133,18 @@ class Parameters:
         if "minLength" in schema or "maxLength" in schema:
             terminals.append(f"/(?s:.{{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}})/")
         return f"({' & '.join(terminals)})"
+
+
+def _by_type(schema: dict[str, Any]) -> list[Any]:
+    """A schema of several types as one for each."""
+    parts = []
+    for name in schema["type"]:
+        kind = "number" if name == "integer" else name
+        part = {
+            key: value for key, value in schema.items() if ABOUT.get(key, kind) == kind and key not in ("enum", "const")
+        }
+        if (values := listed_values(schema)) is not None:
+            part["enum"] = [value for value in values if value_type(value) == kind]
+        if part.get("enum") != []:
+            parts.append({**part, "type": name})
+    return parts

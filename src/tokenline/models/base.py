@@ -6,13 +6,13 @@ The pool is paged: token number `p` of a sequence lies in block `block_table[p /
 batch tells it to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from tokenline.models.config import ModelConfig
+from tokenline.models.config import Feature, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +139,26 @@ class Model(Protocol):
         The result is valid until the next call of `forward`.
         """
         ...
+
+
+def _any_shape(config: ModelConfig) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What can compute a decoder, and which ones: an allow-list, so that what a new family asks for is refused by every
+    backend that does not say that it can do it.
+    """
+
+    name: str  # for people: "the CPU kernels"
+    features: frozenset[Feature]  # what it can compute beyond what all decoders have
+    wrong_shape: Callable[[ModelConfig], str | None] = _any_shape  # what is wrong with a shape; None: nothing
+
+    def why_not(self, config: ModelConfig) -> str | None:
+        """Why this backend cannot run the model; None: it can."""
+        if missing := sorted(config.features - self.features):
+            return f"{self.name} cannot compute {', '.join(missing)}"
+        if (reason := self.wrong_shape(config)) is not None:
+            return f"{self.name} cannot compute {reason}"
+        return None

@@ -1,26 +1,19 @@
-"""The shape of a decoder: one dataclass for every family, read from config.json or from GGUF metadata.
+"""The shape of a decoder: one dataclass for every family, and the reader of typed fields that families fill it with.
 
-What this server cannot compute exactly is refused here by name, with the list of what works, before any weight is read.
+Knows nothing of any one family (see `families`) and nothing of files beyond the names and types of their fields.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from tokenline.models.errors import ModelError
-from tokenline.models.gguf_file import GGUFFile
 
-HF_ARCHITECTURES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
-GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")
-_MOST_LAYERS = 1000  # a number from a broken file must not become a list of a billion tensor names
+MAX_LAYERS = 1000  # a number from a broken file must not become a list of a billion tensor names
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +33,17 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """A Llama-like decoder: RMSNorm, rotary attention with grouped keys, SwiGLU."""
+class Rope:
+    """A rotary embedding (RoPE): its base and how its frequencies are scaled."""
 
-    family: str  # "llama" | "mistral" | "qwen2" | "qwen3"
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    max_positions: int  # the context length the model was made for
-    rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: RopeScaling | None = None
-    qkv_bias: bool = False  # Qwen2
-    o_bias: bool = False  # Llama with attention_bias
-    mlp_bias: bool = False
-    qk_norm: bool = False  # Qwen3: RMSNorm over each head of q and k
-    sliding_window: int | None = None  # attend to this many latest tokens (the own one included)
-    sliding_layers: frozenset[int] | None = None  # layers that use the window; None: all, when there is one
-    tied_head: bool = False
+    theta: float
+    scaling: RopeScaling | None = None
 
-    def window(self, layer: int) -> int | None:
-        """The sliding window of one layer; None where it attends to everything before."""
-        if self.sliding_layers is None or layer in self.sliding_layers:
-            return self.sliding_window
-        return None
-
-    def rope_frequencies(self) -> np.ndarray:
+    def frequencies(self, head_dim: int) -> np.ndarray:
         """Float32 [head_dim / 2]: radians per position of each pair of channels, scaling applied."""
-        exponents = np.arange(0, self.head_dim, 2, dtype=np.float32) / np.float32(self.head_dim)
-        frequencies = (1.0 / np.float32(self.rope_theta) ** exponents).astype(np.float32)
-        scaling = self.rope_scaling
+        exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+        frequencies = (1.0 / np.float32(self.theta) ** exponents).astype(np.float32)
+        scaling = self.scaling
         if scaling is None:
             return frequencies
         if scaling.kind == "factors":
@@ -93,8 +63,102 @@ class ModelConfig:
         ).astype(np.float32)
 
 
-class _Fields:
-    """Typed access to a mapping; what is missing or of the wrong kind is a ModelError that names file and field."""
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """What the attention of one layer does with positions."""
+
+    rope: Rope | None  # None: queries and keys are not rotated
+    window: int | None = None  # attend to this many latest tokens, the own one included; None: to all before
+
+
+class Activation(StrEnum):
+    """What the MLP applies to its gate."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"  # x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+
+
+class Feature(StrEnum):
+    """What a decoder may ask of a backend beyond RMSNorm, causal attention over grouped keys and a gated MLP.
+
+    A backend lists those that it can compute (`base.Backend`). The values are words for error messages.
+    """
+
+    SILU = "SiLU"
+    GELU_TANH = "GELU (tanh approximation)"
+    ROPE = "rotary embedding"
+    NO_ROPE = "layers without rotary embedding"
+    SEVERAL_ROPES = "several rotary embeddings"
+    SLIDING_WINDOW = "sliding-window attention"
+    BIASES = "biases"
+    QK_NORM = "norms of queries and keys"
+    POST_NORMS = "norms behind attention and MLP"
+    EMBEDDING_SCALE = "scaled embeddings"
+    QUERY_SCALE = "a query scale of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A decoder of blocks: RMSNorm, attention with grouped keys, residual; RMSNorm, gated MLP, residual."""
+
+    family: str  # a name in `families.registry`
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: tuple[LayerAttention, ...]
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_positions: int  # the context length the model was made for
+    rms_norm_eps: float
+    activation: Activation = Activation.SILU
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False  # RMSNorm over each head of q and k, before the rotation
+    post_norms: bool = False  # RMSNorm over what attention and MLP give, before it is added to the residual
+    embedding_scale: float = 1.0  # embeddings are multiplied by this
+    query_scale: float | None = None  # queries are multiplied by this; None: by head_dim ** -0.5
+    tied_head: bool = False
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def attention_scale(self) -> float:
+        """What the scores of attention are multiplied by."""
+        return self.head_dim**-0.5 if self.query_scale is None else self.query_scale
+
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """The rotary embeddings of all layers, each once, in the order of their first layers."""
+        return tuple(dict.fromkeys(layer.rope for layer in self.layers if layer.rope is not None))
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """What this decoder asks of a backend."""
+        asked = {
+            Feature.SILU: self.activation is Activation.SILU,
+            Feature.GELU_TANH: self.activation is Activation.GELU_TANH,
+            Feature.ROPE: len(self.ropes) > 0,
+            Feature.NO_ROPE: any(layer.rope is None for layer in self.layers),
+            Feature.SEVERAL_ROPES: len(self.ropes) > 1,
+            Feature.SLIDING_WINDOW: any(layer.window is not None for layer in self.layers),
+            Feature.BIASES: self.qkv_bias or self.o_bias or self.mlp_bias,
+            Feature.QK_NORM: self.qk_norm,
+            Feature.POST_NORMS: self.post_norms,
+            Feature.EMBEDDING_SCALE: self.embedding_scale != 1.0,
+            Feature.QUERY_SCALE: self.query_scale is not None,
+        }
+        return frozenset(feature for feature, is_asked in asked.items() if is_asked)
+
+
+class Fields:
+    """Typed access to a mapping; what is missing or of the wrong kind is a ModelError that names file and field.
+
+    A field that is null counts as absent.
+    """
 
     def __init__(self, values: Mapping[str, Any], where: str):
         self.values = values
@@ -103,242 +167,54 @@ class _Fields:
     def error(self, reason: str) -> ModelError:
         return ModelError(f"{self.where}: {reason}")
 
-    def _get(self, name: str, default: Any) -> Any:
+    def get(self, name: str, default: Any = None) -> Any:
         value = self.values.get(name)
-        value = default if value is None else value
+        return default if value is None else value
+
+    def _required(self, name: str, default: Any) -> Any:
+        value = self.get(name, default)
         if value is None:
             raise self.error(f"{name} is missing")
         return value
 
-    def count(self, name: str, default: int | None = None, *, most: int = 2**31 - 1) -> int:
-        value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(f"{name} must be a positive integer, not {_short(value)}")
+    def count(self, name: str, default: int | None = None, *, least: int = 1, most: int = 2**31 - 1) -> int:
+        value = self._required(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            kind = {0: "a non-negative integer", 1: "a positive integer"}[least]
+            raise self.error(f"{name} must be {kind}, not {short(value)}")
         if value > most:
-            raise self.error(f"{name} is {_short(value)}; more than {most:,} is not believed")
+            raise self.error(f"{name} must be at most {most:,}, not {short(value)}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self._get(name, default)
+        value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e38:  # fits float32
-            raise self.error(f"{name} must be a positive number, not {_short(value)}")
+            raise self.error(f"{name} must be a positive number, not {short(value)}")
         return float(value)
 
-    def flag(self, name: str) -> bool:
-        value = self._get(name, False)
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self._required(name, default)
         if not isinstance(value, bool):
-            raise self.error(f"{name} must be true or false, not {_short(value)}")
+            raise self.error(f"{name} must be true or false, not {short(value)}")
         return value
 
+    def object(self, name: str) -> "Fields":
+        """The fields of an object in a field; none if it is absent."""
+        value = self.get(name, {})
+        if not isinstance(value, Mapping):
+            raise self.error(f"{name} must be an object, not {short(value)}")
+        return Fields(value, f"{self.where}: {name}")
 
-def _short(value: Any) -> str:
-    """A value for an error message, cut where somebody put a book there."""
+    def refuse(self, *names: str) -> None:
+        """Raise for a field that asks for something which no backend computes; null, false and 0 ask for nothing."""
+        for name in names:
+            if self.values.get(name):
+                raise self.error(f"{name} is not supported")
+
+
+def short(value: Any) -> str:
+    """A value for an error message, cut where it is long."""
     if isinstance(value, int) and value.bit_length() > 128:
         return "a number of more than 128 bits"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _checked(config: ModelConfig, where: str) -> ModelConfig:
-    if config.num_heads % config.num_kv_heads:
-        raise ModelError(
-            f"{where}: {config.num_heads} attention heads cannot share {config.num_kv_heads} key-value heads evenly"
-        )
-    if config.head_dim % 2:
-        raise ModelError(f"{where}: head_dim {config.head_dim} is odd; rotary embedding needs pairs of channels")
-    return config
-
-
-# config.json ---------------------------------------------------------------------------------------------------------
-
-
-def config_from_hf(values: Mapping[str, Any], where: str = "config.json") -> ModelConfig:
-    """Read a Hugging Face config.json, as transformers 4 or 5 spells it. Absent fields mean what they do there."""
-    fields = _Fields(values, where)
-    family = _hf_family(fields)
-    act = values.get("hidden_act", "silu")
-    if act not in ("silu", "swish"):
-        raise fields.error(f"hidden_act {act!r} is not supported; silu is")
-    if values.get("quantization_config"):
-        quantisation = values["quantization_config"]
-        method = quantisation.get("quant_method") if isinstance(quantisation, Mapping) else quantisation
-        raise fields.error(
-            f"quantization_config ({method}) is not supported; "
-            "use the unquantised checkpoint (tokenline quantises while loading) or a GGUF file"
-        )
-    hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
-    layers = fields.count("num_hidden_layers", most=_MOST_LAYERS)
-    default_head = 128 if family == "qwen3" else hidden // heads
-    if values.get("head_dim") is None and family != "qwen3" and hidden % heads:
-        raise fields.error(f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
-    theta, scaling = _hf_rope(fields)
-    bias = family in ("llama", "qwen3") and fields.flag("attention_bias")
-    window, sliding_layers = _hf_window(fields, family, layers)
-    return _checked(
-        ModelConfig(
-            family=family,
-            vocab_size=fields.count("vocab_size"),
-            hidden_size=hidden,
-            intermediate_size=fields.count("intermediate_size"),
-            num_layers=layers,
-            num_heads=heads,
-            num_kv_heads=fields.count("num_key_value_heads", heads if family == "llama" else None),
-            head_dim=fields.count("head_dim", default_head),
-            max_positions=fields.count("max_position_embeddings"),
-            rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
-            rope_theta=theta,
-            rope_scaling=scaling,
-            qkv_bias=bias or family == "qwen2",
-            o_bias=bias,
-            mlp_bias=family == "llama" and fields.flag("mlp_bias"),
-            qk_norm=family == "qwen3",
-            sliding_window=window,
-            sliding_layers=sliding_layers,
-            tied_head=fields.flag("tie_word_embeddings"),
-        ),
-        where,
-    )
-
-
-def _hf_family(fields: _Fields) -> str:
-    names = fields.values.get("architectures")
-    name = names[0] if isinstance(names, list) and names else fields.values.get("model_type")
-    by_type = {family: family for family in HF_ARCHITECTURES.values()}
-    family = (HF_ARCHITECTURES | by_type).get(name) if isinstance(name, str) else None
-    if family is None:
-        raise fields.error(
-            f"architecture {name or 'not given'} is not supported; supported: {', '.join(HF_ARCHITECTURES)}"
-        )
-    return family
-
-
-def _hf_rope(fields: _Fields) -> tuple[float, RopeScaling | None]:
-    """Base and scaling from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before)."""
-    values = fields.values
-    name = "rope_parameters" if values.get("rope_parameters") else "rope_scaling"
-    raw = values.get(name) or {}
-    if not isinstance(raw, Mapping) or any(isinstance(value, Mapping) for value in raw.values()):
-        raise fields.error(f"{name} must be one flat object; one for each layer type is not supported")
-    rope = _Fields(raw, f"{fields.where}: {name}")
-    theta = rope.number("rope_theta", fields.number("rope_theta", 10_000.0))
-    for place in (fields, rope):
-        if place.number("partial_rotary_factor", 1.0) != 1.0:
-            raise place.error("partial_rotary_factor other than 1 is not supported")
-    kind = raw.get("rope_type", raw.get("type", "default"))
-    if kind == "default":
-        return theta, None
-    if kind == "linear":
-        return theta, RopeScaling("linear", rope.number("factor"))
-    if kind != "llama3":
-        raise rope.error(f"rope_type {kind!r} is not supported; default, linear and llama3 are")
-    scaling = RopeScaling(
-        kind="llama3",
-        factor=rope.number("factor"),
-        low_freq_factor=rope.number("low_freq_factor"),
-        high_freq_factor=rope.number("high_freq_factor"),
-        original_max_positions=rope.count("original_max_position_embeddings"),
-    )
-    if scaling.high_freq_factor <= scaling.low_freq_factor:
-        raise rope.error("high_freq_factor must be larger than low_freq_factor")
-    return theta, scaling
-
-
-def _hf_window(fields: _Fields, family: str, layers: int) -> tuple[int | None, frozenset[int] | None]:
-    values = fields.values
-    if family == "llama":
-        return None, None
-    if family == "mistral":
-        # null switches it off (Mistral 7B v0.2 and later); absent, transformers assumes the 4096 of v0.1
-        if "sliding_window" in values and values["sliding_window"] is None:
-            return None, None
-        return fields.count("sliding_window", 4096), None
-    window = fields.count("sliding_window", 4096) if fields.flag("use_sliding_window") else None
-    kinds = values.get("layer_types")
-    if kinds is not None:
-        if not isinstance(kinds, list) or len(kinds) != layers:
-            raise fields.error(f"layer_types must list one type for each of the {layers} layers")
-        if unknown := set(map(str, kinds)) - {"full_attention", "sliding_attention"}:
-            raise fields.error(f"layer type {sorted(unknown)[0]!r} is not supported")
-        sliding = frozenset(i for i, kind in enumerate(kinds) if kind == "sliding_attention")
-    else:
-        first = values.get("max_window_layers", 28)
-        if isinstance(first, bool) or not isinstance(first, int) or first < 0:
-            raise fields.error(f"max_window_layers must be a non-negative integer, not {first!r}")
-        sliding = frozenset(range(first, layers))
-    return (window, sliding) if window is not None and sliding else (None, None)
-
-
-# GGUF ----------------------------------------------------------------------------------------------------------------
-
-
-def config_from_gguf(file: GGUFFile) -> ModelConfig:
-    """Read the metadata (keys of llama.cpp's gguf-py constants) and, where they decide, the names of the tensors."""
-    values, where = file.metadata, file.path.name
-    arch = values.get("general.architecture")
-    if arch not in GGUF_ARCHITECTURES:
-        raise ModelError(
-            f"{where}: architecture {arch or 'not given'} is not supported; "
-            f"supported: {', '.join(GGUF_ARCHITECTURES)} (Mistral files are llama)"
-        )
-    # Per-layer lists are fine as long as every layer says the same
-    prefix = f"{arch}."
-    flat = {key.removeprefix(prefix): _same(value) for key, value in values.items() if key.startswith(prefix)}
-    fields = _Fields(flat, f"{where}: {arch}")
-    if (parts := _Fields(values, where).count("split.count", 1)) > 1:
-        raise ModelError(f"{where}: one of {parts} parts; merge them with llama-gguf-split --merge")
-    if flat.get("expert_count"):
-        raise fields.error(f"mixture of experts ({flat['expert_count']} experts) is not supported")
-    hidden, heads = fields.count("embedding_length"), fields.count("attention.head_count")
-    head_dim = fields.count("attention.key_length", hidden // heads)
-    for name in ("attention.value_length", "rope.dimension_count"):
-        if (size := fields.count(name, head_dim)) != head_dim:
-            raise fields.error(f"{name} {size} differs from the head size {head_dim}, which is not supported")
-    for name in ("attention.scale", "logit_scale", "embedding_scale", "residual_scale"):
-        if flat.get(name):
-            raise fields.error(f"{name} is not supported")
-    names = file.tensors
-    if "token_embd.weight" in names:
-        vocab = names["token_embd.weight"].shape[0]  # may be padded past the tokenizer's vocabulary
-    else:
-        tokens = values.get("tokenizer.ggml.tokens")
-        vocab = fields.count("vocab_size", len(tokens) if isinstance(tokens, list) else None)
-    return _checked(
-        ModelConfig(
-            family=arch,
-            vocab_size=vocab,
-            hidden_size=hidden,
-            intermediate_size=fields.count("feed_forward_length"),
-            num_layers=fields.count("block_count", most=_MOST_LAYERS),
-            num_heads=heads,
-            num_kv_heads=fields.count("attention.head_count_kv", heads),
-            head_dim=head_dim,
-            max_positions=fields.count("context_length"),
-            rms_norm_eps=fields.number("attention.layer_norm_rms_epsilon"),
-            rope_theta=fields.number("rope.freq_base", 10_000.0),
-            rope_scaling=_gguf_scaling(file, fields, head_dim),
-            qkv_bias="blk.0.attn_q.bias" in names,
-            o_bias="blk.0.attn_output.bias" in names,
-            mlp_bias="blk.0.ffn_down.bias" in names,
-            qk_norm=arch == "qwen3",
-            sliding_window=fields.count("attention.sliding_window") if flat.get("attention.sliding_window") else None,
-            tied_head="output.weight" not in names,
-        ),
-        where,
-    )
-
-
-def _same(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and value and all(item == value[0] for item in value) else value
-
-
-def _gguf_scaling(file: GGUFFile, fields: _Fields, head_dim: int) -> RopeScaling | None:
-    kind = fields.values.get("rope.scaling.type", "none")
-    if kind not in ("none", "linear"):
-        raise fields.error(f"rope.scaling.type {kind!r} is not supported; none and linear are")
-    factor = fields.number("rope.scaling.factor", fields.number("rope.scale_linear", 1.0)) if kind == "linear" else 1.0
-    if "rope_freqs.weight" not in file.tensors:
-        return RopeScaling("linear", factor) if factor != 1.0 else None
-    factors = file.read("rope_freqs.weight").reshape(-1)
-    if len(factors) != head_dim // 2 or not bool(np.all(np.isfinite(factors) & (factors > 0))):
-        raise fields.error(f"rope_freqs.weight must hold {head_dim // 2} positive factors")
-    return RopeScaling("factors", factors=tuple(float(f) * factor for f in factors))

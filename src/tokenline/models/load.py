@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenline.models.base import Model
-from tokenline.models.config import ModelConfig, config_from_gguf, config_from_hf
-from tokenline.models.cpu.model import CPUModel, why_not
+from tokenline.models.config import ModelConfig
+from tokenline.models.cpu.model import CPU_KERNELS, CPUModel
 from tokenline.models.cpu.pack import packed_bytes
 from tokenline.models.errors import ModelError
+from tokenline.models.families.registry import config_from_gguf, config_from_hf
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.models.memory import available_memory
 from tokenline.models.progress import Progress, no_progress
+from tokenline.models.torch import TORCH
 from tokenline.models.weights import Checkpoint, check_path, expected_tensors, open_checkpoint, read_json
 from tokenline.sizes import format_bytes
 
@@ -58,11 +60,13 @@ def load_model(
         why = f"device {device}"
     elif dtype not in ("auto", "int8"):
         why = f"dtype {dtype}"
-    elif (reason := why_not(config)) is not None:
-        why = f"{name}, which the CPU kernels cannot run ({reason}),"
+    elif (reason := CPU_KERNELS.why_not(config)) is not None:
+        why = f"{name}: {reason}; that"
     else:
         _check_memory(config, name, "int8", packed_bytes(checkpoint), "cpu", available_memory())
         return CPUModel(checkpoint)
+    if (reason := TORCH.why_not(config)) is not None:
+        raise ModelError(f"{name}: {reason}")
     pytorch = _pytorch(why)
     device = pytorch.pick_device(device)
     dtype = pytorch.pick_dtype(dtype, device)

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint by their Hugging Face names, whichever file they lie in, read one at a time.
+"""The tensors of a checkpoint by their roles (`families.family`), whichever file they lie in, read one at a time.
 
 Opening checks that every tensor the configuration asks for is there in the right shape, and that nothing is there that
 the decoder would silently leave out. Reading gives raw blocks, in pieces where a tensor is large, so that a loader
@@ -16,53 +16,39 @@ from typing import Any
 import numpy as np
 
 from tokenline.models.blocks import FLOAT_BYTES, Blocks
-from tokenline.models.config import ModelConfig, config_from_gguf, config_from_hf
+from tokenline.models.config import ModelConfig
 from tokenline.models.errors import ModelError
+from tokenline.models.families.family import TensorNames, layer_tensors
+from tokenline.models.families.registry import config_from_gguf, config_from_hf, family_of
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.models.progress import Progress, no_progress
-from tokenline.models.safetensors_file import SafetensorsFile
+from tokenline.models.safetensors_file import SafetensorsFile, SafetensorsTensor
 
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
+EMBEDDING, FINAL_NORM, HEAD = "embedding.weight", "final_norm.weight", "head.weight"
 PIECE_ROWS = 64  # a panel of the CPU kernels
 _PIECE_VALUES = 4 * 1024 * 1024  # 16 MiB as float32
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all tensors of a decoder of this shape, in the order of use."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    tensors: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, hidden)}
+    """Roles and shapes of all tensors of a decoder of this shape, in the order of use."""
+    tensors: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+    one = layer_tensors(config)
     for layer in range(config.num_layers):
-        name = f"model.layers.{layer}."
-        tensors[name + "input_layernorm.weight"] = (hidden,)
-        for part, rows in (("q", q), ("k", kv), ("v", kv)):
-            tensors[f"{name}self_attn.{part}_proj.weight"] = (rows, hidden)
-            if config.qkv_bias:
-                tensors[f"{name}self_attn.{part}_proj.bias"] = (rows,)
-        if config.qk_norm:
-            tensors[name + "self_attn.q_norm.weight"] = (config.head_dim,)
-            tensors[name + "self_attn.k_norm.weight"] = (config.head_dim,)
-        tensors[name + "self_attn.o_proj.weight"] = (hidden, q)
-        if config.o_bias:
-            tensors[name + "self_attn.o_proj.bias"] = (hidden,)
-        tensors[name + "post_attention_layernorm.weight"] = (hidden,)
-        for part, shape in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner))):
-            tensors[f"{name}mlp.{part}_proj.weight"] = shape
-            if config.mlp_bias:
-                tensors[f"{name}mlp.{part}_proj.bias"] = shape[:1]
-    tensors["model.norm.weight"] = (hidden,)
+        tensors |= {f"layers.{layer}.{name}": shape for name, shape in one.items()}
+    tensors[FINAL_NORM] = (config.hidden_size,)
     if not config.tied_head:
-        tensors[HEAD] = (config.vocab_size, hidden)
+        tensors[HEAD] = (config.vocab_size, config.hidden_size)
     return tensors
 
 
 class Checkpoint(ABC):
     """An opened checkpoint. Names and shapes are those of `expected_tensors(config)`, all checked to be there."""
 
-    def __init__(self, path: Path, config: ModelConfig):
+    def __init__(self, path: Path, config: ModelConfig, names: TensorNames):
         self.path = path
         self.config = config
+        self.family = family_of(config)
+        self.names = names
         self.shapes = expected_tensors(config)
         self.progress: Progress = no_progress  # told of bytes of the file(s), as tensors are read
         self._done = 0
@@ -82,8 +68,8 @@ class Checkpoint(ABC):
         """
 
     def file_name(self, name: str) -> str:
-        """What the file calls a tensor, for error messages."""
-        return name
+        """What the file calls a tensor."""
+        return self.names.name(name)
 
     @cached_property
     def total_bytes(self) -> int:
@@ -100,19 +86,20 @@ class Checkpoint(ABC):
         self.progress(f"loading {self.path.name}", self._done, self.total_bytes)
 
     def _check(self, found: Mapping[str, tuple[int, ...]], ignored: Callable[[str], bool]) -> None:
-        """Compare the tensors that are there, by their Hugging Face names, with those that should be."""
-        for name, shape in self.shapes.items():
+        """Compare the tensors that are there, by the file's names, with those that should be."""
+        expected = {self.file_name(name): shape for name, shape in self.shapes.items()}
+        for name, shape in expected.items():
             if name not in found:
-                raise ModelError(f"{self.path.name}: tensor {self.file_name(name)} (shape {list(shape)}) is missing")
+                raise ModelError(f"{self.path.name}: tensor {name} (shape {list(shape)}) is missing")
             if found[name] != shape:
                 raise ModelError(
-                    f"{self.path.name}: tensor {self.file_name(name)} has shape {list(found[name])}, "
+                    f"{self.path.name}: tensor {name} has shape {list(found[name])}, "
                     f"the configuration asks for {list(shape)}"
                 )
-        if extra := [name for name in found if name not in self.shapes and not ignored(name)]:
+        if extra := [name for name in found if name not in expected and not ignored(name)]:
             more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
             raise ModelError(
-                f"{self.path.name}: tensor {self.file_name(extra[0])}{more} has no place in a {self.config.family} "
+                f"{self.path.name}: tensor {extra[0]}{more} has no place in a {self.config.family} "
                 "decoder of this configuration; leaving it out would give wrong answers"
             )
 
@@ -153,18 +140,21 @@ class SafetensorsCheckpoint(Checkpoint):
     """`model.safetensors`, or the shards that `model.safetensors.index.json` lists."""
 
     def __init__(self, folder: Path):
-        super().__init__(folder, config_from_hf(read_json(folder / "config.json")))
+        config = config_from_hf(read_json(folder / "config.json"))
+        super().__init__(folder, config, family_of(config).hf_names)
         self._files = self._find_files()
+        expected = {self.file_name(name) for name in self.shapes}
         for name, file in self._files.items():
             if name not in file.tensors:
                 raise ModelError(f"{folder.name}: {file.path.name} lacks tensor {name}, which the index says it has")
-            if name in self.shapes and file.tensors[name].kind not in FLOAT_BYTES:
+            if name in expected and file.tensors[name].kind not in FLOAT_BYTES:
                 raise ModelError(
                     f"{file.path.name}: tensor {name} is stored as {file.tensors[name].kind}; "
                     f"supported: {', '.join(FLOAT_BYTES)}"
                 )
         found = {name: file.tensors[name].shape for name, file in self._files.items()}
-        self._check(found, lambda name: name == HEAD or name.endswith("rotary_emb.inv_freq"))
+        head = self.file_name(HEAD)  # there are files that store a tied one all the same
+        self._check(found, lambda name: name == head or name.endswith("rotary_emb.inv_freq"))
 
     def _find_files(self) -> dict[str, SafetensorsFile]:
         """The file of each tensor."""
@@ -189,17 +179,24 @@ class SafetensorsCheckpoint(Checkpoint):
             files[file] = files.get(file) or SafetensorsFile(self.path / file)
         return {name: files[file] for name, file in places.items()}
 
+    def _stored(self, name: str) -> SafetensorsTensor:
+        stored = self.file_name(name)
+        return self._files[stored].tensors[stored]
+
     def stored_bytes(self, name: str) -> int:
-        return self._files[name].tensors[name].num_bytes
+        return self._stored(name).num_bytes
 
     def stored_kind(self, name: str) -> str:
-        return self._files[name].tensors[name].kind
+        return self._stored(name).kind
 
     def pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
-        shape = self.shapes[name]
+        shape, stored = self.shapes[name], self.file_name(name)
         rows = shape[0]
         for start, stop in _row_ranges(shape) if len(shape) > 1 else ((0, rows),):
-            yield start, self._files[name].read(name, start, stop)
+            blocks = self._files[stored].read(stored, start, stop)
+            if name.endswith("norm.weight") and (offset := self.family.norm_offset):
+                blocks = Blocks("F32", (blocks.floats() + np.float32(offset)).view(np.uint8), blocks.columns)
+            yield start, blocks
             self._count(self.stored_bytes(name) * (stop - start) // rows)
 
 
@@ -213,56 +210,25 @@ def _row_ranges(shape: tuple[int, ...], together: int = PIECE_ROWS) -> Iterable[
 
 # GGUF ----------------------------------------------------------------------------------------------------------------
 
-_GGUF_NAMES = {
-    EMBEDDING: "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    HEAD: "output.weight",
-}
-_GGUF_LAYER_NAMES = {
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def gguf_name(name: str) -> str:
-    """The GGUF name of a tensor with this Hugging Face name."""
-    if name in _GGUF_NAMES:
-        return _GGUF_NAMES[name]
-    _, _, layer, rest = name.split(".", 3)
-    module, _, leaf = rest.rpartition(".")
-    return f"blk.{layer}.{_GGUF_LAYER_NAMES[module]}.{leaf}"
-
 
 class GGUFCheckpoint(Checkpoint):
-    """One GGUF file. In files of architecture "llama" the rows of q and k lie in llama.cpp's rotary order."""
+    """One GGUF file. Some families' rows of q and k lie in llama.cpp's rotary order."""
 
     def __init__(self, file: GGUFFile):
-        super().__init__(file.path, config_from_gguf(file))
+        config = config_from_gguf(file)
+        super().__init__(file.path, config, family_of(config).gguf_names)
         self.file = file
-        by_gguf = {gguf_name(name): name for name in self.shapes}
-        found = {by_gguf.get(name, name): tensor.shape for name, tensor in file.tensors.items()}
+        found = {name: tensor.shape for name, tensor in file.tensors.items()}
         self._check(found, lambda name: name == "rope_freqs.weight")
 
-    def file_name(self, name: str) -> str:
-        return gguf_name(name) if name in self.shapes else name
-
     def stored_bytes(self, name: str) -> int:
-        return self.file.tensors[gguf_name(name)].num_bytes
+        return self.file.tensors[self.file_name(name)].num_bytes
 
     def stored_kind(self, name: str) -> str:
-        return self.file.tensors[gguf_name(name)].kind
+        return self.file.tensors[self.file_name(name)].kind
 
     def pieces(self, name: str) -> Iterator[tuple[int, Blocks]]:
-        tensor, order = self.file.tensors[gguf_name(name)], self._row_order(name)
+        tensor, order = self.file.tensors[self.file_name(name)], self._row_order(name)
         if len(tensor.shape) == 1:
             values = self.file.read(tensor.name)
             yield 0, Blocks("F32", (values if order is None else values[order]).view(np.uint8)[None], len(values))
@@ -282,8 +248,9 @@ class GGUFCheckpoint(Checkpoint):
         llama.cpp rotates neighbouring channels (2i, 2i + 1), Hugging Face channels (i, i + head_dim / 2), so the
         converter interleaved the two halves of each head (convert_hf_to_gguf.py, LlamaModel.permute).
         """
-        if self.config.family != "llama" or not (".q_proj." in name or ".k_proj." in name):
+        role = name.split(".")[-2]
+        if not self.family.gguf_interleaves_rope or role not in ("q", "k"):
             return None
-        heads = self.config.num_heads if ".q_proj." in name else self.config.num_kv_heads
+        heads = self.config.num_heads if role == "q" else self.config.num_kv_heads
         half = self.config.head_dim // 2
         return np.arange(heads * half * 2).reshape(heads, half, 2).swapaxes(1, 2).reshape(-1)

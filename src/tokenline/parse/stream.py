@@ -16,7 +16,7 @@ from tokenline.parse.stop import StopStrings
 class EndReason(StrEnum):
     """Why an answer is over."""
 
-    END_OF_TURN = "end_of_turn"  # the model ended it
+    END_OF_TURN = "stop"  # the model ended it
     STOP_STRING = "stop_string"
     TOOL_CALLS = "tool_calls"  # it calls at least one tool
     LENGTH = "length"  # a limit cut it

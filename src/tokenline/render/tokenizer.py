@@ -42,6 +42,7 @@ class Tokenizer:
         self._lock = threading.Lock()
         self._encoders: dict[tuple[frozenset[str], bool], tokenizers.Tokenizer] = {}
         self._full = self._encoder(frozenset(), continued=False)
+        self._added_tokens = self._full.get_added_tokens_decoder()  # each call makes all of them anew; Gemma has 6,000
         for text, id in vocabulary.added.items():
             if (given := self._full.token_to_id(text)) != id:
                 raise ModelError(f"the token {text!r} has id {id}, but the tokenizer gives {given}")
@@ -60,7 +61,7 @@ class Tokenizer:
     def ends_segment(self, token: str) -> bool:
         """Whether what follows this added token is encoded independently of it and of what precedes it."""
         id = self.vocabulary.added.get(token)
-        added = self._full.get_added_tokens_decoder().get(id) if id is not None else None
+        added = self._added_tokens.get(id) if id is not None else None
         if added is None or added.single_word:
             return False
         return not added.normalized or self._full.normalizer is None
@@ -68,7 +69,7 @@ class Tokenizer:
     def swallows_space(self, token: str) -> bool:
         """Whether this added token takes the white space behind it with it (Phi-3)."""
         id = self.vocabulary.added.get(token)
-        added = self._full.get_added_tokens_decoder().get(id) if id is not None else None
+        added = self._added_tokens.get(id) if id is not None else None
         return added is not None and added.rstrip
 
     def word_borders(self, text: str, distance: int) -> list[int]:

@@ -22,19 +22,18 @@ class Range:
     low: float
     high: float
     integer: bool = False
-    words: str = ""  # "" : made from the numbers
+    words: str = ""  # empty: made from the numbers
 
     @property
     def accepted(self) -> str:
         if self.words:
             return self.words
-        return f"{'an integer' if self.integer else 'a number'} from {self.low:{'d' if self.integer else 'g'}} to " + (
-            f"{self.high:d}" if self.integer else f"{self.high:g}"
-        )
+        return f"{'an integer' if self.integer else 'a number'} from {self.low} to {self.high}"
 
     def check(self, name: str, value: float | None) -> None:
         """Raise FieldError for a value outside."""
         if value is not None and not self.low <= value <= self.high:
+            value = int(value) if value == int(value) else value  # 9, as it was written, not 9.0
             raise FieldError((name,), f"must be {self.accepted}; got {shown(value)}.")
 
 

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from tokenline.models.config import Activation, Rope
 from tokenline.models.cpu.attention import SPAN
 from tokenline.models.cpu.linear import PANEL, Q8
 from tokenline.models.cpu.pack import Packed, pack_tensor
-from tokenline.models.weights import EMBEDDING, HEAD, Checkpoint
+from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 
 # How far the two may be apart, for the tiny models of the tests. Seen, by CPU and tokens: 0.001 to 0.0212, and 94 %.
 MAX_ERROR = 0.025  # root mean square of the difference, in standard deviations of the logits
@@ -68,8 +69,6 @@ def emulated_logits(checkpoint: Checkpoint, ids: Sequence[int]) -> torch.Tensor:
     """Logits of all positions of one sequence."""
     config = checkpoint.config
     positions = torch.arange(len(ids), dtype=torch.float32)
-    angles = positions[:, None] * torch.from_numpy(config.rope_frequencies()).float()
-    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
 
     def matrix(name: str) -> torch.Tensor:
         return unpack(pack_tensor(checkpoint, name))
@@ -82,34 +81,42 @@ def emulated_logits(checkpoint: Checkpoint, ids: Sequence[int]) -> torch.Tensor:
         weight = torch.from_numpy(checkpoint.read(name))
         return torch.nn.functional.rms_norm(x, weight.shape, weight, config.rms_norm_eps)
 
-    def rotate(x: torch.Tensor) -> torch.Tensor:
+    def rotate(x: torch.Tensor, rope: Rope | None) -> torch.Tensor:
+        if rope is None:
+            return x
+        angles = positions[:, None] * torch.from_numpy(rope.frequencies(config.head_dim))
+        cos, sin = angles.cos()[:, None], angles.sin()[:, None]
         a, b = x.chunk(2, dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
+    def activation(x: torch.Tensor) -> torch.Tensor:
+        if config.activation is Activation.GELU_TANH:
+            return torch.nn.functional.gelu(x, approximate="tanh")
+        return torch.nn.functional.silu(x)
+
     embedding = matrix(EMBEDDING)
-    x = embedding[list(ids)]
-    for layer in range(config.num_layers):
-        name = f"model.layers.{layer}."
-        h = norm(x, name + "input_layernorm.weight")
-        q, k, v = (
-            linear(h, f"{name}self_attn.{part}_proj", config.qkv_bias).unflatten(-1, (-1, config.head_dim))
-            for part in "qkv"
-        )
+    x = embedding[list(ids)] * config.embedding_scale
+    for layer, kind in enumerate(config.layers):
+        name = f"layers.{layer}."
+        h = norm(x, name + "attention_norm.weight")
+        q, k, v = (linear(h, name + part, config.qkv_bias).unflatten(-1, (-1, config.head_dim)) for part in "qkv")
         if config.qk_norm:
-            q, k = norm(q, name + "self_attn.q_norm.weight"), norm(k, name + "self_attn.k_norm.weight")
-        q = (rotate(q) * math.log2(math.e) / math.sqrt(config.head_dim)).bfloat16().float()
-        k, v = rotate(k).bfloat16().float(), v.bfloat16().float()
+            q, k = norm(q, name + "q_norm.weight"), norm(k, name + "k_norm.weight")
+        q = (rotate(q, kind.rope) * math.log2(math.e) * config.attention_scale).bfloat16().float()
+        k, v = rotate(k, kind.rope).bfloat16().float(), v.bfloat16().float()
         group = config.num_heads // config.num_kv_heads
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         scores = torch.einsum("qhd,khd->hqk", q, k)
         age = positions[:, None] - positions[None, :]
         hidden = age < 0
-        if (window := config.window(layer)) is not None:
-            hidden |= age >= window
+        if kind.window is not None:
+            hidden |= age >= kind.window
         attended = attend(scores.masked_fill(hidden, -1e29), v).flatten(1)
-        x = x + linear(attended, name + "self_attn.o_proj", config.o_bias)
-        h = norm(x, name + "post_attention_layernorm.weight")
-        gate, up = linear(h, name + "mlp.gate_proj", config.mlp_bias), linear(h, name + "mlp.up_proj", config.mlp_bias)
-        x = x + linear(torch.nn.functional.silu(gate) * up, name + "mlp.down_proj", config.mlp_bias)
+        y = linear(attended, name + "o", config.o_bias)
+        x = x + (norm(y, name + "attention_post_norm.weight") if config.post_norms else y)
+        h = norm(x, name + "mlp_norm.weight")
+        gate, up = linear(h, name + "gate", config.mlp_bias), linear(h, name + "up", config.mlp_bias)
+        y = linear(activation(gate) * up, name + "down", config.mlp_bias)
+        x = x + (norm(y, name + "mlp_post_norm.weight") if config.post_norms else y)
     head = embedding if config.tied_head else matrix(HEAD)
-    return rounded(norm(x, "model.norm.weight")) @ head.T
+    return rounded(norm(x, FINAL_NORM)) @ head.T

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.models.cpu.emulate import MAX_ERROR, MIN_EQUAL, emulated_logits
 from tests.models.drive import Driver, Track, random_ids
-from tests.tiny import LLAMA3_ROPE, make_tiny
+from tests.tiny import GEMMA3_ROPE, LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models.base import Batch, BatchSequence
-from tokenline.models.cpu.model import CPUModel, why_not
+from tokenline.models.cpu.model import CPU_KERNELS, CPUModel
 from tokenline.models.errors import ModelError
 from tokenline.models.load import load_model
 from tokenline.models.weights import open_checkpoint
@@ -34,6 +34,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-some-windows": ("qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}),
     "qwen3": ("qwen3", {}),
     "qwen3-bias": ("qwen3", {"attention_bias": True, "tie_word_embeddings": False, "head_dim": 80}),
+    "smollm3": ("smollm3", {}),
+    "smollm3-windows": ("smollm3", {"use_sliding_window": True, "sliding_window": 20, "attention_bias": True}),
+    "gemma3": ("gemma3", {}),
+    "gemma3-scaled": ("gemma3", {"rope_parameters": GEMMA3_ROPE, "query_pre_attn_scalar": 20, "attention_bias": True}),
+    "gemma3-270m-heads": ("gemma3", {"num_key_value_heads": 1, "head_dim": 256, "query_pre_attn_scalar": 256}),
+    "gemma3-odd-widths": ("gemma3", {"hidden_size": 80, "intermediate_size": 100, "vocab_size": 601}),
 }
 TEXT = 300  # tokens: more than one span of attention, many windows
 
@@ -138,19 +144,56 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> CPUModel:
     return CPUModel(open_checkpoint(make_tiny("llama", tmp_path_factory.mktemp("llama"))), threads=2)
 
 
+@pytest.fixture(scope="module", params=["llama", "gemma3", "smollm3"])
+def block(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CPUModel:
+    """One model for each kind of block: plain; norms on both sides, GeGLU and two rotary embeddings; some without."""
+    folder = make_tiny(request.param, tmp_path_factory.mktemp(request.param))
+    return CPUModel(open_checkpoint(folder), threads=2)
+
+
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_any_cutting_gives_the_same_bits(llama: CPUModel, data: st.DataObject) -> None:
+def test_any_cutting_gives_the_same_bits(block: CPUModel, data: st.DataObject) -> None:
     block_size = data.draw(st.sampled_from([16, 32, 48, 64]), "block size")
-    driver = Driver(llama, num_blocks=80, block_size=block_size)
+    driver = Driver(block, num_blocks=80, block_size=block_size)
     lengths = data.draw(st.lists(st.integers(1, 90), min_size=1, max_size=4), "lengths")
     tracks = [Track(random_ids(length, seed=i)) for i, length in enumerate(lengths)]
-    whole = [Driver(llama).logits(track.ids) for track in tracks]
+    whole = [Driver(block).logits(track.ids) for track in tracks]
     while waiting := [track for track in tracks if track.left]:
         chosen = data.draw(st.lists(st.sampled_from(waiting), min_size=1, unique_by=id), "who")
         driver.run(*((track, data.draw(st.integers(1, track.left), "tokens")) for track in chosen))
     for track, logits in zip(tracks, whole, strict=True):
         assert torch.equal(track.all_logits, logits)
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3"])
+def test_spans_behind_a_window(family: str, tmp_path: Path) -> None:
+    """A context of three spans of keys, of which the window leaves one or two: the same bits by every path."""
+    checkpoint = open_checkpoint(make_tiny(family, tmp_path / "m", sliding_window=600))
+    ids = random_ids(1300)
+    for threads in (1, 2):
+        model = CPUModel(checkpoint, threads=threads)
+        whole = Driver(model, num_blocks=128).logits(ids)
+        driver, track = Driver(model, num_blocks=128), Track(ids)
+        for n in (500, 20, 590, 1, 1, 15, 30, 100):
+            driver.run((track, n))
+        while track.left:
+            driver.run((track, 1))
+        assert torch.equal(track.all_logits, whole)
+    expected = emulated_logits(checkpoint, ids)
+    assert (whole - expected).pow(2).mean().sqrt() / expected.std() < MAX_ERROR
+
+
+FOURTH = {"num_hidden_layers": 5, "no_rope_layer_interval": 4}
+
+
+@pytest.mark.parametrize(("family", "layers"), [("smollm3", FOURTH), ("gemma3", {})])
+def test_blocks_of_every_kind_from_gguf(family: str, layers: dict[str, Any], tmp_path: Path) -> None:
+    path = make_tiny_gguf(family, tmp_path / "m.gguf", quant="Q8_0", **layers)
+    ids = random_ids(60)
+    ours = Driver(CPUModel(open_checkpoint(path), threads=1)).logits(ids)
+    reference = Driver(load_model(path, device="cpu", dtype="float32")).logits(ids)
+    assert (ours - reference).pow(2).mean().sqrt() / reference.std() < 0.15
 
 
 @pytest.mark.parametrize("kind", ["F16", "Q4_0", "Q4_1", "Q5_1", "Q8_0"])
@@ -187,7 +230,7 @@ def test_id_outside_the_vocabulary_is_an_error(llama: CPUModel) -> None:
 
 def test_what_it_cannot_run_is_refused(tmp_path: Path, llama: CPUModel) -> None:
     folder = make_tiny("llama", tmp_path, head_dim=8)
-    assert "head_dim 8" in (why_not(open_checkpoint(folder).config) or "")
+    assert "head_dim of 8" in (CPU_KERNELS.why_not(open_checkpoint(folder).config) or "")
     for block_size in (0, 8, 17):
         with pytest.raises(ModelError, match="multiple of 16"):
             llama.new_kv_pool(4, block_size)

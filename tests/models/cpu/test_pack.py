@@ -20,7 +20,7 @@ from tokenline.models.cpu.quantise import quantise_q8
 from tokenline.models.errors import ModelError
 from tokenline.models.weights import EMBEDDING, open_checkpoint
 
-GATE = "model.layers.0.mlp.gate_proj.weight"
+GATE = "layers.0.gate.weight"
 
 
 @pytest.mark.parametrize("rows", [64, 192, 100, 1])
@@ -93,7 +93,7 @@ def _with_blocks(path: Path, name: str, blocks: np.ndarray) -> Path:
     """The same file with other blocks for one tensor."""
     weights = open_checkpoint(path)
     assert isinstance(weights, weights_module.GGUFCheckpoint)
-    tensor = weights.file.tensors[weights_module.gguf_name(name)]
+    tensor = weights.file.tensors[weights.file_name(name)]
     assert blocks.nbytes == tensor.num_bytes
     data = bytearray(path.read_bytes())
     data[tensor.offset : tensor.offset + tensor.num_bytes] = blocks.tobytes()
@@ -120,9 +120,10 @@ def test_q4_k_that_float16_cannot_scale_becomes_int8(tmp_path: Path) -> None:
 def test_values_that_int8_cannot_carry_are_refused_by_name(bad: float, tmp_path: Path) -> None:
     folder = make_tiny("llama", tmp_path / "m")
     tensors = load_file(folder / "model.safetensors")
-    tensors[GATE][70, 3] = bad
+    stored = "model.layers.0.mlp.gate_proj.weight"
+    tensors[stored][70, 3] = bad
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=rf"tensor {GATE} holds values that are not finite or beyond 8 million"):
+    with pytest.raises(ModelError, match=rf"tensor {stored} holds values that are not finite or beyond 8 million"):
         pack_tensor(open_checkpoint(folder), GATE)
     path = make_tiny_gguf("llama", tmp_path / "m.gguf", quant="Q4_0")
     blocks = gguf.quantize(np.ones((96, 64), np.float32), gguf.GGMLQuantizationType.Q4_0)

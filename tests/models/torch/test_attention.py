@@ -80,7 +80,7 @@ def test_as_defined(
     ids = np.zeros(row, dtype=np.int32)
     batch = Batch(ids, np.array(positions, dtype=np.int32), tuple(parts), ids[:0])
     plan = plan_attention(batch, kv_heads=kv_heads, block_size=block_size, window=window, device=CPU)
-    out = attend(torch.cat(queries), torch.cat(new_keys), torch.cat(new_values), pool, layer, plan)
+    out = attend(torch.cat(queries), torch.cat(new_keys), torch.cat(new_values), pool, layer, plan, size**-0.5)
     for i, part in enumerate(parts):
         expected = by_definition(queries[i], keys[i], values[i], part.context, window)
         found = out[part.start : part.start + part.length].double()
@@ -99,7 +99,7 @@ def test_long_prefill_goes_in_pieces() -> None:
             positions = np.arange(start, stop, dtype=np.int32)
             batch = Batch(positions, positions, (part,), positions[:0])
             plan = plan_attention(batch, kv_heads=1, block_size=16, window=window, device=CPU)
-            out = attend(q[start:stop], k[start:stop], v[start:stop], pool, 0, plan)
+            out = attend(q[start:stop], k[start:stop], v[start:stop], pool, 0, plan, size**-0.5)
         expected = by_definition(q[context:], k, v, context, window)
         torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
 

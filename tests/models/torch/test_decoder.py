@@ -14,11 +14,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import LlamaTensorProcessor
 
 from tests.models.drive import Driver, Track, assert_same, random_ids, reference_logits
-from tests.tiny import LLAMA3_ROPE, make_tiny
+from tests.tiny import GEMMA3_ROPE, LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models.base import Batch, BatchSequence, Model
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.models.load import load_model
+from tokenline.models.torch.attention import PLAIN, Attention
+from tokenline.models.torch.decoder import TorchDecoder
+from tokenline.models.torch.linear import Linear
+from tokenline.models.weights import open_checkpoint
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -34,6 +38,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-some-windows": ("qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}),
     "qwen3": ("qwen3", {}),
     "qwen3-bias": ("qwen3", {"attention_bias": True, "tie_word_embeddings": False}),
+    "smollm3": ("smollm3", {}),
+    "smollm3-fourth": ("smollm3", {"no_rope_layer_interval": 4, "num_hidden_layers": 5}),
+    "smollm3-windows": ("smollm3", {"use_sliding_window": True, "sliding_window": 20, "attention_bias": True}),
+    "gemma3": ("gemma3", {}),
+    "gemma3-scaled": ("gemma3", {"rope_parameters": GEMMA3_ROPE, "query_pre_attn_scalar": 20, "attention_bias": True}),
+    "gemma3-one-kv-head": ("gemma3", {"num_key_value_heads": 1, "head_dim": 64, "tie_word_embeddings": False}),
 }
 TEXT = 150  # tokens: several blocks, several windows
 
@@ -118,7 +128,10 @@ def test_only_wanted_rows(case: Case) -> None:
     assert_same(torch.from_numpy(logits.to_numpy()), case.reference[rows])
 
 
-@pytest.mark.parametrize("variant", ["llama", "llama-rope-llama3", "llama-biases", "mistral", "qwen2", "qwen3"])
+FROM_GGUF = ["llama", "llama-rope-llama3", "llama-biases", "mistral", "qwen2", "qwen3", "smollm3-fourth", "gemma3"]
+
+
+@pytest.mark.parametrize("variant", FROM_GGUF)
 def test_the_same_from_gguf(variant: str, tmp_path: Path) -> None:
     family, overrides = VARIANTS[variant]
     path = make_tiny_gguf(family, tmp_path / "m.gguf", **overrides)
@@ -169,6 +182,43 @@ def test_id_outside_the_vocabulary_is_an_error(free_case: Model) -> None:
     for bad in (-1, 600):
         with pytest.raises(ValueError, match="outside the vocabulary of 600"):
             Driver(free_case).logits([1, bad, 2])
+
+
+def test_attention_and_matrices_of_another_backend(tmp_path: Path) -> None:
+    """They are given to the decoder, which computes with them and knows nothing of what they do."""
+    folder, ids = make_tiny("gemma3", tmp_path / "m"), random_ids(60)
+    layers: list[int] = []
+
+    def attend_otherwise(q, k, v, pool, layer, plan, scale):  # type: ignore[no-untyped-def]
+        layers.append(layer)
+        return PLAIN.attend(q * scale * 2, k / 2, v, pool, layer, plan, 1.0)
+
+    class Doubled(Linear):
+        def fill(self, start: int, values: torch.Tensor) -> None:
+            super().fill(start, values * 2)
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return super().__call__(x) / 2
+
+        def rows(self, ids: torch.Tensor) -> torch.Tensor:
+            return super().rows(ids) / 2
+
+        def exact(self, x: torch.Tensor) -> torch.Tensor:
+            return super().exact(x) / 2
+
+    def doubled(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Linear:
+        return Doubled(torch.empty(rows, columns, dtype=dtype, device=device))
+
+    model = TorchDecoder(
+        open_checkpoint(folder),
+        device=torch.device("cpu"),
+        weight_dtype=torch.float32,
+        compute_dtype=torch.float32,
+        attention=Attention(PLAIN.plan, attend_otherwise),
+        new_linear=doubled,
+    )
+    assert_same(Driver(model).logits(ids), reference_logits(folder, ids))
+    assert layers == [0, 1, 2]
 
 
 # SmolLM2 itself ------------------------------------------------------------------------------------------------------

@@ -13,8 +13,20 @@ from tokenline.models.cpu.attention import (
     store_query,
 )
 from tokenline.models.cpu.job import word
-from tokenline.models.cpu.rows import norm_head, rotate_head
+from tokenline.models.cpu.rows import norm_head, rotate_head, scale_head
 from tokenline.models.cpu.simd import call_kernel, keep_apart, kernel, load_f32, store_f32
+
+
+@kernel
+def _rotate(shape, weights, job, layer, row, x, factor, out):  # type: ignore[no-untyped-def]
+    """The rotary embedding of a layer, if it has one, for one head of one row, times `factor`."""
+    keep_apart()
+    rope = word(weights.ropes, layer)
+    if rope < 0:
+        scale_head(x, shape.head_dim, factor, out)
+    else:
+        half = (rope * job.rows + row) * shape.head_dim * 2
+        rotate_head(x, job.cos + half, job.sin + half, shape.head_dim, factor, out)
 
 
 @kernel
@@ -27,8 +39,7 @@ def write_keys(shape, weights, job, memory, layer, row, head, scratch):  # type:
     if shape.qk_norm:
         norm_head(key, weights.head_norms + (2 * layer + 1) * dim * 4, dim, shape.eps, scratch)
         key = scratch
-    half = row * dim * 2
-    rotate_head(key, job.cos + half, job.sin + half, dim, 1.0, scratch)
+    _rotate(shape, weights, job, layer, row, key, 1.0, scratch)
     place = layer * job.layer_stride + word(job.blocks, row) * job.block_stride + head * job.head_stride
     store_key_value(
         scratch,
@@ -47,13 +58,12 @@ def _load_queries(shape, weights, job, memory, layer, row, rows, head, group, qu
     keep_apart()
     dim = shape.head_dim
     for token in range(rows):
-        half = (row + token) * dim * 2
         for k in range(group):
             query = memory.qkv + ((row + token) * shape.qkv_columns + (head * group + k) * dim) * 4
             if shape.qk_norm:
                 norm_head(query, weights.head_norms + 2 * layer * dim * 4, dim, shape.eps, scratch)
                 query = scratch
-            rotate_head(query, job.cos + half, job.sin + half, dim, shape.query_factor, scratch)
+            _rotate(shape, weights, job, layer, row + token, query, shape.query_factor, scratch)
             store_query(scratch, dim, queries + (token * group + k) * dim * 2)
 
 
@@ -77,6 +87,8 @@ def attend(shape, weights, job, memory, layer, item, head, own):  # type: ignore
     keys = job.keys + layer * job.layer_stride + head * job.head_stride
     values = job.values + layer * job.layer_stride + head * job.head_stride
     window = word(weights.windows, layer)
+    if span >= 0 and window > 0 and (span + 1) * SPAN <= position + 1 - window:
+        return  # behind the windows of all these rows
     _load_queries(shape, weights, job, memory, layer, row, rows, head, group, queries, scratch + SCRATCH_BYTES)
     units = rows * group
     if span >= 0:

@@ -14,6 +14,8 @@ from tokenline.models.cpu.simd import kernel, read_i64
 OWN_ROWS = 64  # rows that a thread has memory for: at most as many in a wide step, or at once in the head
 GATE_PAD = 192  # bytes, so that rows of gate and up do not all fall on the same lines of the cache
 LAYER_PHASES = 9  # wide: preparing and computing 4 products, and attention
+LAYER_NORMS = 4  # rows of `Weights.norms` that a layer has:
+ATTENTION_NORM, ATTENTION_POST_NORM, MLP_NORM, MLP_POST_NORM = 0, 1, 2, 3
 
 
 class Shape(NamedTuple):
@@ -35,8 +37,11 @@ class Shape(NamedTuple):
     vocab: int
     vocab_columns: int
     eps: float
-    query_factor: float  # log2(e) / sqrt(head_dim)
+    query_factor: float  # log2(e) times the scale of attention scores
+    embedding_scale: float
     qk_norm: int
+    post_norms: int
+    geglu: int  # the MLP's activation is GELU, else SiLU
     panel_product: int  # addresses of the two kernels, each compiled on its own: see `Kernels`
     attend_span: int
 
@@ -49,9 +54,10 @@ class Weights(NamedTuple):
 
     parts: int  # int64 [parts, 5]: address, format, panels, first column, address of the biases
     first_part: int  # int64 [products + 1]
-    norms: int  # float32 [2 layers + 1, hidden_columns]: attention, MLP, ..., final
+    norms: int  # float32 [LAYER_NORMS layers + 1, hidden_columns]: those of each layer, then the final one
     head_norms: int  # float32 [2 layers, head_dim]: query, key; ones where the model has none
     windows: int  # int64 [layers]: attend to this many latest tokens; 0: all
+    ropes: int  # int64 [layers]: which of the step's rotations; -1: none
 
 
 class Job(NamedTuple):
@@ -61,7 +67,7 @@ class Job(NamedTuple):
     ids: int  # int64 [T]
     positions: int  # int64 [T]
     blocks: int  # int64 [T]: the block that the row's key and value go to
-    cos: int  # float32 [T, head_dim / 2]
+    cos: int  # float32 [rotary embeddings, T, head_dim / 2]
     sin: int
     tables: int  # int32: the block tables one after another
     num_items: int
@@ -82,7 +88,9 @@ class Job(NamedTuple):
 class Memory(NamedTuple):
     """Addresses of working memory; contents mean nothing between steps but for `logits`."""
 
-    x: int  # float32 [>= T, hidden_columns]: the residual stream
+    x: int  # float32 [>= T, hidden_columns]: the residual stream; with post_norms, before a layer's attention
+    middle: int  # the same, with post_norms only: the residual stream before a layer's MLP
+    branch: int  # the same, with post_norms only: what attention or MLP gave, before its norm
     qkv: int  # float32 [>= T, qkv_columns]
     attention: int  # float32 [>= T, attention_columns]
     parts: int  # uint8 [parts, heads, state_bytes]: wide: attention by span
@@ -104,7 +112,7 @@ def own_layout(shape: Shape) -> tuple[int, ...]:
     states = UNIT_ROWS * (shape.head_dim * 4 + 128)
     sizes = (
         OWN_ROWS * quantised_bytes(width),
-        OWN_ROWS * (2 * shape.gate_columns * 4 + GATE_PAD),
+        max(OWN_ROWS * (2 * shape.gate_columns * 4 + GATE_PAD), shape.hidden_columns * 4),  # also a row of the head's
         UNIT_ROWS * shape.head_dim * 2,
         states,
         states,

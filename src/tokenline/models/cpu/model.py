@@ -1,14 +1,27 @@
 """The CPU model: weights packed for the kernels, and each batch turned into a `Job` for the compiled step."""
 
-import math
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 
-from tokenline.models.base import Batch, BatchSequence, KVPool
-from tokenline.models.config import ModelConfig
+from tokenline.models.base import Backend, Batch, BatchSequence, KVPool
+from tokenline.models.config import Activation, Feature, ModelConfig
 from tokenline.models.cpu.attention import SPAN, UNIT_ROWS
 from tokenline.models.cpu.compile import Kernels, compile_kernels
-from tokenline.models.cpu.job import OWN_ROWS, Job, Memory, Shape, Weights, own_layout, sync_words
+from tokenline.models.cpu.job import (
+    ATTENTION_NORM,
+    ATTENTION_POST_NORM,
+    LAYER_NORMS,
+    MLP_NORM,
+    MLP_POST_NORM,
+    OWN_ROWS,
+    Job,
+    Memory,
+    Shape,
+    Weights,
+    own_layout,
+    sync_words,
+)
 from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
 from tokenline.models.cpu.logits import NumpyLogits
 from tokenline.models.cpu.pack import Packed, pack_tensor
@@ -19,19 +32,39 @@ from tokenline.models.cpu.team import Team
 from tokenline.models.errors import ModelError
 from tokenline.models.memory import available_memory
 from tokenline.models.threads import usable_threads
-from tokenline.models.weights import EMBEDDING, HEAD, Checkpoint
+from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 
 QUERY_TILE = 16  # tokens whose queries attend together
 WIDE_ROWS_A_THREAD = 16  # fewer rows than this for each thread: split products by outputs, not by rows
 
 
-def why_not(config: ModelConfig) -> str | None:
-    """Why this backend cannot run a model of this shape; None: it can."""
+def _wrong_shape(config: ModelConfig) -> str | None:
     if config.head_dim % 16:
-        return f"head_dim {config.head_dim} is not a multiple of 16"
+        return f"a head_dim of {config.head_dim}, which is not a multiple of 16"
     if config.num_heads // config.num_kv_heads > UNIT_ROWS // 4:
         return f"{config.num_heads} heads on {config.num_kv_heads} kv heads"
     return None
+
+
+CPU_KERNELS = Backend(
+    "the CPU kernels",
+    frozenset(
+        {
+            Feature.SILU,
+            Feature.GELU_TANH,
+            Feature.ROPE,
+            Feature.NO_ROPE,
+            Feature.SEVERAL_ROPES,
+            Feature.SLIDING_WINDOW,
+            Feature.BIASES,
+            Feature.QK_NORM,
+            Feature.POST_NORMS,
+            Feature.EMBEDDING_SCALE,
+            Feature.QUERY_SCALE,
+        }
+    ),
+    _wrong_shape,
+)
 
 
 class CPUModel:
@@ -43,11 +76,13 @@ class CPUModel:
         self._team = Team(threads or usable_threads())
         self._kernels = compile_kernels()
         self._shape = _shape(self.config, self._kernels)
-        self._frequencies = self.config.rope_frequencies().astype(np.float32)
+        ropes = self.config.ropes
+        self._frequencies = np.array([rope.frequencies(self.config.head_dim) for rope in ropes], np.float32)
         self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
         self._shelf = Shelf()
         self._kinds: set[int] = set()  # of the matrices
-        self._weights = self._load(checkpoint)
+        with ThreadPoolExecutor(usable_threads()) as packing:
+            self._weights = self._load(checkpoint, packing)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
         kept = " and ".join(name for kind, name in ((Q4, "4-bit"), (Q8, "8-bit")) if kind in self._kinds)
         self.precision = f"{kept} weights in groups of {GROUP}, int8 products"
@@ -114,7 +149,7 @@ class CPUModel:
             num_last_items = int(needed.sum())
             span = np.full(len(first), -1, np.int64)
         items = np.stack((first, end - first, row_starts[first], span, sequence_first[first]), axis=1)
-        angles = batch.positions.astype(np.float32)[:, None] * self._frequencies
+        angles = batch.positions.astype(np.float32)[:, None] * self._frequencies[:, None]
         arrays = {
             "ids": batch.ids.astype(np.int64),
             "positions": positions,
@@ -142,7 +177,7 @@ class CPUModel:
         )
         return job, arrays
 
-    def _load(self, checkpoint: Checkpoint) -> Weights:
+    def _load(self, checkpoint: Checkpoint, packing: Executor) -> Weights:
         config, shape = self.config, self._shape
         zeros = np.zeros(max(shape.qkv_columns, 2 * shape.gate_columns, shape.vocab_columns), np.float32)
         self._kept.append(zeros)
@@ -152,7 +187,7 @@ class CPUModel:
         def product(names: list[str], biased: bool = False) -> None:
             column = 0
             for name in names:
-                packed = pack_tensor(checkpoint, name + ".weight")
+                packed = pack_tensor(checkpoint, name + ".weight", packing)
                 bias = zeros
                 if biased:
                     bias = np.zeros(packed.panels * PANEL, np.float32)
@@ -162,28 +197,37 @@ class CPUModel:
                 column += packed.panels * PANEL
             first_part.append(len(parts))
 
-        norms = np.zeros((2 * config.num_layers + 1, shape.hidden_columns), np.float32)
+        norms = np.zeros((LAYER_NORMS * config.num_layers + 1, shape.hidden_columns), np.float32)
         head_norms = np.ones((2 * config.num_layers, config.head_dim), np.float32)
-        embedding = self._part(pack_tensor(checkpoint, EMBEDDING), 0, zeros)
+        embedding = self._part(pack_tensor(checkpoint, EMBEDDING, packing), 0, zeros)
         for layer in range(config.num_layers):
-            name = f"model.layers.{layer}."
-            norms[2 * layer, : config.hidden_size] = checkpoint.read(name + "input_layernorm.weight")
-            product([f"{name}self_attn.{part}_proj" for part in "qkv"], config.qkv_bias)
+            name = f"layers.{layer}."
+
+            def norm(number: int, role: str, first: int = layer * LAYER_NORMS, name: str = name) -> None:
+                norms[first + number, : config.hidden_size] = checkpoint.read(f"{name}{role}.weight")
+
+            norm(ATTENTION_NORM, "attention_norm")
+            product([name + part for part in "qkv"], config.qkv_bias)
             if config.qk_norm:
                 for k, part in enumerate("qk"):
-                    head_norms[2 * layer + k] = checkpoint.read(f"{name}self_attn.{part}_norm.weight")
-            product([name + "self_attn.o_proj"], config.o_bias)
-            norms[2 * layer + 1, : config.hidden_size] = checkpoint.read(name + "post_attention_layernorm.weight")
-            product([name + "mlp.gate_proj", name + "mlp.up_proj"], config.mlp_bias)
-            product([name + "mlp.down_proj"], config.mlp_bias)
-        norms[-1, : config.hidden_size] = checkpoint.read("model.norm.weight")
-        head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD), 0, zeros)
+                    head_norms[2 * layer + k] = checkpoint.read(f"{name}{part}_norm.weight")
+            product([name + "o"], config.o_bias)
+            if config.post_norms:
+                norm(ATTENTION_POST_NORM, "attention_post_norm")
+            norm(MLP_NORM, "mlp_norm")
+            product([name + "gate", name + "up"], config.mlp_bias)
+            product([name + "down"], config.mlp_bias)
+            if config.post_norms:
+                norm(MLP_POST_NORM, "mlp_post_norm")
+        norms[-1, : config.hidden_size] = checkpoint.read(FINAL_NORM)
+        head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD, packing), 0, zeros)
         for part in (head, embedding):
             parts.append(part)
             first_part.append(len(parts))
         self._kept += [norms, head_norms]
-        windows = [config.window(layer) or 0 for layer in range(config.num_layers)]
-        tables = [np.array(table, np.int64) for table in (parts, first_part, windows)]
+        windows = [layer.window or 0 for layer in config.layers]
+        ropes = [-1 if layer.rope is None else config.ropes.index(layer.rope) for layer in config.layers]
+        tables = [np.array(table, np.int64) for table in (parts, first_part, windows, ropes)]
         self._kept += tables
         return Weights(
             parts=tables[0].ctypes.data,
@@ -191,6 +235,7 @@ class CPUModel:
             norms=norms.ctypes.data,
             head_norms=head_norms.ctypes.data,
             windows=tables[2].ctypes.data,
+            ropes=tables[3].ctypes.data,
         )
 
     def _part(self, packed: Packed, column: int, bias: np.ndarray) -> tuple[int, int, int, int, int]:
@@ -214,6 +259,9 @@ class _Workspace:
     def _allocate(self, rows: int, parts: int, logits: int) -> None:
         shape = self._shape
         self._x = np.zeros((rows, shape.hidden_columns), np.float32)
+        more = rows if shape.post_norms else 0
+        self._middle = np.zeros((more, shape.hidden_columns), np.float32)
+        self._branch = np.zeros((more, shape.hidden_columns), np.float32)
         self._qkv = np.zeros((rows, shape.qkv_columns), np.float32)
         self._attention = np.zeros((rows, shape.attention_columns), np.float32)
         self._parts = np.zeros((parts, shape.heads * (shape.head_dim * 4 + 128)), np.uint8)
@@ -229,6 +277,8 @@ class _Workspace:
         self._sync[:] = self._steps << 32
         return Memory(
             self._x.ctypes.data,
+            self._middle.ctypes.data,
+            self._branch.ctypes.data,
             self._qkv.ctypes.data,
             self._attention.ctypes.data,
             self._parts.ctypes.data,
@@ -271,8 +321,11 @@ def _shape(config: ModelConfig, kernels: Kernels) -> Shape:
         vocab=config.vocab_size,
         vocab_columns=columns(config.vocab_size),
         eps=config.rms_norm_eps,
-        query_factor=LOG2_E / math.sqrt(config.head_dim),
+        query_factor=LOG2_E * config.attention_scale,
+        embedding_scale=config.embedding_scale,
         qk_norm=int(config.qk_norm),
+        post_norms=int(config.post_norms),
+        geglu=int(config.activation is Activation.GELU_TANH),
         panel_product=kernels.panel_product.address,
         attend_span=kernels.attend_span.address,
     )

@@ -1,4 +1,4 @@
-"""What happens to one row between the matrix products: norm, rotation, SwiGLU, and quantising for the next product.
+"""What happens to one row between the matrix products: norm, rotation, activation, and quantising for the next product.
 
 A quantised row of `k` inputs (a multiple of 32) is `k` int8 values, then for its `k / 32` groups the float32 scales,
 the int32 corrections `-128 * sum(q)` and the float32 sums `scale * sum(q)`: `k + 12 * k / 32` bytes, which
@@ -29,6 +29,7 @@ from tokenline.models.cpu.simd import (
 )
 
 LOG2_E = 1.4426950408889634
+SQRT_2_PI = 0.7978845608028654  # sqrt(2 / pi)
 
 
 def quantised_bytes(width: int) -> int:
@@ -89,12 +90,27 @@ def norm_quantise_row(x, weight, width, size, eps, out):  # type: ignore[no-unty
 
 
 @kernel
-def swiglu(gate, up):  # type: ignore[no-untyped-def]
-    """`gate * sigmoid(gate) * up` of two vectors."""
+def _gate(gate, inner, up):  # type: ignore[no-untyped-def]
+    """`gate * sigmoid(inner) * up` of vectors."""
     one = broadcast(1.0)
     # below -87 sigmoid is 0 in float32 anyway, above it 2**x stays finite
-    power = exp2(mul(maximum(gate, broadcast(-87.0)), broadcast(-LOG2_E)))
+    power = exp2(mul(maximum(inner, broadcast(-87.0)), broadcast(-LOG2_E)))
     return mul(div(gate, add(one, power)), up)
+
+
+@kernel
+def swiglu(gate, up):  # type: ignore[no-untyped-def]
+    """`silu(gate) * up` of two vectors."""
+    return _gate(gate, gate, up)
+
+
+@kernel
+def geglu(gate, up):  # type: ignore[no-untyped-def]
+    """`gelu(gate) * up` of two vectors, in the tanh approximation: x/2 (1 + tanh(y)) = x sigmoid(2y) with
+    y = sqrt(2/pi) (x + 0.044715 x^3).
+    """
+    cubic = fma(mul(gate, gate), broadcast(2.0 * SQRT_2_PI * 0.044715), broadcast(2.0 * SQRT_2_PI))
+    return _gate(gate, mul(gate, cubic), up)
 
 
 @kernel
@@ -110,13 +126,44 @@ def swiglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def geglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
+    """GeGLU of two float32 rows, quantised."""
+    keep_apart()
+    groups = width // 32
+    for group in range(groups):
+        at = group * 128
+        low = geglu(load_f32(gate + at), load_f32(up + at))
+        high = geglu(load_f32(gate + at + 64), load_f32(up + at + 64))
+        quantise_group(low, high, group, groups, out)
+
+
+@kernel
 def norm_head(x, weight, head_dim, eps, out):  # type: ignore[no-untyped-def]
-    """RMSNorm of one head (Qwen3), float32 to float32."""
+    """RMSNorm of one head, float32 to float32."""
     keep_apart()
     scale = broadcast(rms_scale(x, head_dim, head_dim, eps))
     for column in range(0, head_dim, 16):
         at = column * 4
         store_f32(out + at, mul(mul(load_f32(x + at), scale), load_f32(weight + at)))
+
+
+@kernel
+def norm_add_row(x, branch, weight, width, size, eps, out):  # type: ignore[no-untyped-def]
+    """`x + RMSNorm(branch)`, float32 to float32, all `width` columns wide; for norms behind attention and MLP."""
+    keep_apart()
+    scale = broadcast(rms_scale(branch, width, size, eps))
+    for column in range(0, width, 16):
+        at = column * 4
+        store_f32(out + at, add(load_f32(x + at), mul(mul(load_f32(branch + at), scale), load_f32(weight + at))))
+
+
+@kernel
+def scale_head(x, head_dim, factor, out):  # type: ignore[no-untyped-def]
+    """One head times `factor`: what `rotate_head` is in a layer without rotary embedding; may be in place."""
+    keep_apart()
+    by = broadcast(factor)
+    for column in range(0, head_dim, 16):
+        store_f32(out + column * 4, mul(load_f32(x + column * 4), by))
 
 
 @kernel

@@ -17,10 +17,26 @@ import numpy as np
 
 from tokenline.models.cpu.attention import SCRATCH_BYTES
 from tokenline.models.cpu.heads import attend, merge_row, write_keys
-from tokenline.models.cpu.job import GATE_PAD, LAYER_PHASES, OWN_ROWS, word
+from tokenline.models.cpu.job import (
+    ATTENTION_NORM,
+    ATTENTION_POST_NORM,
+    GATE_PAD,
+    LAYER_NORMS,
+    LAYER_PHASES,
+    MLP_NORM,
+    MLP_POST_NORM,
+    OWN_ROWS,
+    word,
+)
 from tokenline.models.cpu.linear import GROUP, GROUP_BYTES, PANEL, Q8
 from tokenline.models.cpu.phases import claim, finish
-from tokenline.models.cpu.rows import norm_quantise_row, quantise_row, swiglu_quantise_row
+from tokenline.models.cpu.rows import (
+    geglu_quantise_row,
+    norm_add_row,
+    norm_quantise_row,
+    quantise_row,
+    swiglu_quantise_row,
+)
 from tokenline.models.cpu.simd import (
     call_kernel,
     keep_apart,
@@ -77,7 +93,7 @@ def _panels(weights, product):  # type: ignore[no-untyped-def]
 
 @kernel
 def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
-    """The embedding of a token, float32, taken out of its panel."""
+    """The scaled embedding of a token, float32, taken out of its panel."""
     keep_apart()
     part = word(weights.first_part, shape.layers * 4 + 1)
     groups = shape.hidden_inputs // GROUP
@@ -86,6 +102,7 @@ def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
     output = token % PANEL
     panel = word(weights.parts, 5 * part) + (token // PANEL) * groups * group_bytes
     lane = (output // 16) * 64 + (output % 16) * 4
+    by = np.float32(shape.embedding_scale)
     for group in range(groups):
         at = panel + group * group_bytes
         scales = at + (2048 if kind == Q8 else 1024) + output * 2
@@ -97,27 +114,59 @@ def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
                 byte = read_u8(at + ((k // 4) % 4) * 256 + lane + k % 4)
                 nibble = (byte >> 4) if k >= 16 else (byte & 15)
                 value = scale * np.float32(nibble) + read_f16(scales + 128)
-            write_f32(out + (group * GROUP + k) * 4, value)
+            write_f32(out + (group * GROUP + k) * 4, value * by)
     for column in range(shape.hidden_inputs, shape.hidden_columns):
         write_f32(out + column * 4, np.float32(0.0))
 
 
 @kernel
 def _quantise_for(shape, weights, job, memory, layer, product, row, wide, gate, out, scratch):  # type: ignore[no-untyped-def]
-    """Make the quantised input of `product` for one row; `gate` is the address of that row's gate and up."""
-    x = memory.x + row * shape.hidden_columns * 4
-    norms = weights.norms
-    norm_bytes = shape.hidden_columns * 4
+    """Make the quantised input of `product` for one row; `gate` is the address of that row's gate and up.
+
+    With post_norms, what attention or MLP gave is added to the residual stream here, from one of its two buffers into
+    the other: so threads that do the same row at once read what none of them writes, and write the same bits.
+    """
+    at = row * shape.hidden_columns * 4
+    x, width, size, eps = memory.x + at, shape.hidden_inputs, shape.hidden, shape.eps
     if product == QKV:
-        norm_quantise_row(x, norms + 2 * layer * norm_bytes, shape.hidden_inputs, shape.hidden, shape.eps, out)
+        if shape.post_norms and layer > 0:
+            _add_branch(shape, weights, memory, layer - 1, MLP_POST_NORM, row, memory.middle, x)
+        norm_quantise_row(x, _norm(shape, weights, layer, ATTENTION_NORM), width, size, eps, out)
     elif product == OUT:
         if wide:
             merge_row(shape, weights, job, memory, layer, row, scratch)
         quantise_row(memory.attention + row * shape.attention_columns * 4, shape.attention_columns, out)
     elif product == GATE_UP:
-        norm_quantise_row(x, norms + (2 * layer + 1) * norm_bytes, shape.hidden_inputs, shape.hidden, shape.eps, out)
+        if shape.post_norms:
+            _add_branch(shape, weights, memory, layer, ATTENTION_POST_NORM, row, memory.x, memory.middle + at)
+            x = memory.middle + at
+        norm_quantise_row(x, _norm(shape, weights, layer, MLP_NORM), width, size, eps, out)
+    elif shape.geglu:
+        geglu_quantise_row(gate, gate + shape.gate_columns * 4, shape.intermediate_inputs, out)
     else:
         swiglu_quantise_row(gate, gate + shape.gate_columns * 4, shape.intermediate_inputs, out)
+
+
+@kernel
+def _norm(shape, weights, layer, norm):  # type: ignore[no-untyped-def]
+    """Address of the weights of one of a layer's norms."""
+    return weights.norms + (layer * LAYER_NORMS + norm) * shape.hidden_columns * 4
+
+
+@kernel
+def _add_branch(shape, weights, memory, layer, norm, row, residual, out):  # type: ignore[no-untyped-def]
+    """The row of the residual stream at `residual`, plus what attention or MLP gave, normed, to `out`."""
+    at = row * shape.hidden_columns * 4
+    weight = _norm(shape, weights, layer, norm)
+    norm_add_row(residual + at, memory.branch + at, weight, shape.hidden_columns, shape.hidden, shape.eps, out)
+
+
+@kernel
+def _branch_output(shape, memory):  # type: ignore[no-untyped-def]
+    """Where the outputs of attention and MLP go: (address, whether they are added to what is there)."""
+    if shape.post_norms:
+        return memory.branch, 0
+    return memory.x, 1
 
 
 @kernel
@@ -157,7 +206,8 @@ def _wide_product(shape, weights, job, memory, thread, threads, layer, product, 
     elif product == GATE_UP:
         out, out_stride, accumulate = gate, gate_stride, 0
     else:
-        out, out_stride, accumulate = memory.x, shape.hidden_columns * 4, 1
+        out, accumulate = _branch_output(shape, memory)
+        out_stride = shape.hidden_columns * 4
     number = layer * 4 + product
     panels = _panels(weights, number)
     done = 0
@@ -222,8 +272,9 @@ def _tall_product(shape, weights, job, memory, own, layer, product, first, end):
     elif product == GATE_UP:
         out, out_stride, accumulate = gate, gate_stride, 0
     else:
-        out = memory.x + first * shape.hidden_columns * 4
-        out_stride, accumulate = shape.hidden_columns * 4, 1
+        out, accumulate = _branch_output(shape, memory)
+        out_stride = shape.hidden_columns * 4
+        out += first * out_stride
     number = layer * 4 + product
     _product(
         shape, weights, number, 0, _panels(weights, number), own, a_stride, rows, inputs, out, out_stride, accumulate
@@ -295,7 +346,8 @@ def _head(shape, weights, job, memory, thread, phase):  # type: ignore[no-untype
     a_stride = inputs + 12 * (inputs // GROUP)
     number = shape.layers * 4
     panels = _panels(weights, number)
-    final = weights.norms + 2 * shape.layers * shape.hidden_columns * 4
+    final = _norm(shape, weights, shape.layers, 0)
+    sums = own + memory.gate_at
     chunks = (panels + HEAD_PANELS - 1) // HEAD_PANELS
     tasks = chunks * ((job.num_wanted + OWN_ROWS - 1) // OWN_ROWS)
     ready = -1
@@ -308,6 +360,9 @@ def _head(shape, weights, job, memory, thread, phase):  # type: ignore[no-untype
             for k in range(rows):
                 row = word(job.wanted, first + k) if job.wide else first + k
                 x = memory.x + row * shape.hidden_columns * 4
+                if shape.post_norms:
+                    _add_branch(shape, weights, memory, shape.layers - 1, MLP_POST_NORM, row, memory.middle, sums)
+                    x = sums
                 norm_quantise_row(x, final, inputs, shape.hidden, shape.eps, own + k * a_stride)
             ready = first
         panel = task % chunks * HEAD_PANELS

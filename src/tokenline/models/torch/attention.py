@@ -5,7 +5,9 @@ weights. Where each new token goes and what each may see is worked out once a ba
 layers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,8 +115,12 @@ def attend(
     pool: TorchKVPool,
     layer: int,
     plan: AttentionPlan,
+    scale: float,
 ) -> torch.Tensor:
-    """Write k and v to the pool, then let each query look at what its sequence holds. Returns [T, heads, head dim]."""
+    """Write k and v to the pool, then let each query look at what its sequence holds: softmax(scale q k) v.
+
+    Returns [T, heads, head dim].
+    """
     heads, size = q.shape[1:]
     kv_heads = k.shape[1]
     group = heads // kv_heads
@@ -139,7 +145,7 @@ def attend(
                 hidden = ~work.mask.view(work.sequences, 1, -1, 1)
                 seen_k, seen_v = seen_k.masked_fill(hidden, 0), seen_v.masked_fill(hidden, 0)
             answer = F.scaled_dot_product_attention(
-                asking.view(n, kv_heads, group, size), seen_k, seen_v, attn_mask=work.mask
+                asking.view(n, kv_heads, group, size), seen_k, seen_v, attn_mask=work.mask, scale=scale
             ).reshape(n, heads, size)
         else:
             shape = (kv_heads, group, seen_k.shape[2], size)
@@ -150,6 +156,7 @@ def attend(
                     seen_v[0][:, None].expand(shape),
                     attn_mask=work.mask,
                     is_causal=work.causal,
+                    scale=scale,
                 )
                 .permute(2, 0, 1, 3)
                 .reshape(n, heads, size)
@@ -159,6 +166,21 @@ def attend(
         else:
             out[work.rows] = answer
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An attention backend over a `TorchKVPool`; `plan` and `attend` take what the functions of these names here take.
+
+    What a plan is, is the backend's own business: it is made once a batch and window, and given to `attend` in each
+    layer with that window.
+    """
+
+    plan: Callable[..., Any]
+    attend: Callable[..., torch.Tensor]
+
+
+PLAIN = Attention(plan_attention, attend)
 
 
 def _table_at(sequence: BatchSequence, positions: np.ndarray, block_size: int) -> np.ndarray:

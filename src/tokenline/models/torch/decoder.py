@@ -1,24 +1,32 @@
 """One decoder for all families in plain PyTorch: the reference that runs on every device and that fast backends match.
 
-RMSNorm, rotary attention with grouped keys, SwiGLU; what differs between Llama, Mistral, Qwen2 and Qwen3 is in
-`ModelConfig`. The residual stream, the norms and the logits are float32 in every mode; matrices are float32, bfloat16,
-or int8 with one scale per row.
+What a block is made of is in `ModelConfig`; no family is known here by name. The residual stream, the norms and the
+logits are float32 in every mode; matrices are float32, bfloat16, or int8 with one scale per row.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from tokenline.models.base import Batch, KVPool
-from tokenline.models.config import ModelConfig
+from tokenline.models.config import Activation, ModelConfig, Rope
 from tokenline.models.errors import ModelError
 from tokenline.models.memory import require_memory
-from tokenline.models.torch.attention import AttentionPlan, TorchKVPool, attend, plan_attention
-from tokenline.models.torch.linear import Linear, load_linear
+from tokenline.models.torch.attention import PLAIN, Attention, TorchKVPool
+from tokenline.models.torch.linear import Linear, NewLinear, load_linear
 from tokenline.models.torch.logits import TorchLogits
 from tokenline.models.torch.memory import free_memory
-from tokenline.models.weights import EMBEDDING, HEAD, Checkpoint
+from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+
+
+def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+_ACTIVATIONS = {Activation.SILU: F.silu, Activation.GELU_TANH: _gelu_tanh}
+_Rotation = tuple[torch.Tensor, torch.Tensor]  # cosines and sines of a batch, [T, 1, head_dim / 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +36,37 @@ class _Layer:
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
     out: Linear
+    attention_post_norm: torch.Tensor | None
     mlp_norm: torch.Tensor
     gate_up: Linear
     down: Linear
+    mlp_post_norm: torch.Tensor | None
+
+    @property
+    def matrices(self) -> tuple[Linear, ...]:
+        return self.qkv, self.out, self.gate_up, self.down
+
+    @property
+    def vectors(self) -> tuple[torch.Tensor, ...]:
+        norms = (self.attention_norm, self.q_norm, self.k_norm, self.attention_post_norm, self.mlp_norm)
+        return tuple(norm for norm in (*norms, self.mlp_post_norm) if norm is not None)
 
 
 class TorchDecoder:
-    """A `Model` (see `base`). `weight_dtype` is what matrices are kept in, `compute_dtype` what they multiply."""
+    """A `Model` (see `base`). `weight_dtype` is what matrices are kept in, `compute_dtype` what they multiply.
+
+    `attention` and `new_linear` take the place of the plain ones where a device has faster ones.
+    """
 
     def __init__(
-        self, weights: Checkpoint, *, device: torch.device, weight_dtype: torch.dtype, compute_dtype: torch.dtype
+        self,
+        weights: Checkpoint,
+        *,
+        device: torch.device,
+        weight_dtype: torch.dtype,
+        compute_dtype: torch.dtype,
+        attention: Attention = PLAIN,
+        new_linear: NewLinear = Linear.empty,
     ):
         self.config: ModelConfig = weights.config
         self.device = str(device)
@@ -45,48 +74,54 @@ class TorchDecoder:
         self.weight_dtype = weight_dtype
         self.compute_dtype = compute_dtype
         self.kv_dtype = torch.float32 if weight_dtype is torch.float32 else torch.bfloat16
-        self._frequencies = torch.from_numpy(self.config.rope_frequencies()).to(device)
-        self._embedding = load_linear(weights, [EMBEDDING.removesuffix(".weight")], weight_dtype, device)
+        self._frequencies = {
+            rope: torch.from_numpy(rope.frequencies(self.config.head_dim)).to(device) for rope in self.config.ropes
+        }
+        self._activation = _ACTIVATIONS[self.config.activation]
+        self._attention_backend = attention
+        self._new_linear = new_linear
+        self._embedding = self._load_linear(weights, [EMBEDDING.removesuffix(".weight")])
         self._layers = [self._load_layer(weights, layer) for layer in range(self.config.num_layers)]
-        self._final_norm = self._load_vector(weights, "model.norm.weight")
+        self._final_norm = self._load_vector(weights, FINAL_NORM)
         self._head = self._embedding
         if not self.config.tied_head:
-            self._head = load_linear(weights, [HEAD.removesuffix(".weight")], weight_dtype, device)
+            self._head = self._load_linear(weights, [HEAD.removesuffix(".weight")])
         self.weight_bytes: int = self._count_bytes()
         self.precision: str = str(weight_dtype).removeprefix("torch.")
 
     def _load_layer(self, weights: Checkpoint, layer: int) -> _Layer:
-        config, name = self.config, f"model.layers.{layer}."
+        config, name = self.config, f"layers.{layer}."
 
         def linear(*parts: str, bias: bool) -> Linear:
-            return load_linear(weights, [name + part for part in parts], self.weight_dtype, self._device, bias=bias)
+            return self._load_linear(weights, [name + part for part in parts], bias=bias)
 
-        attention = [f"self_attn.{part}_proj" for part in "qkv"]
+        def norm(role: str, there: bool) -> torch.Tensor | None:
+            return self._load_vector(weights, f"{name}{role}.weight") if there else None
+
         return _Layer(
-            attention_norm=self._load_vector(weights, name + "input_layernorm.weight"),
-            qkv=linear(*attention, bias=config.qkv_bias),
-            q_norm=self._load_vector(weights, name + "self_attn.q_norm.weight") if config.qk_norm else None,
-            k_norm=self._load_vector(weights, name + "self_attn.k_norm.weight") if config.qk_norm else None,
-            out=linear("self_attn.o_proj", bias=config.o_bias),
-            mlp_norm=self._load_vector(weights, name + "post_attention_layernorm.weight"),
-            gate_up=linear("mlp.gate_proj", "mlp.up_proj", bias=config.mlp_bias),
-            down=linear("mlp.down_proj", bias=config.mlp_bias),
+            attention_norm=self._load_vector(weights, name + "attention_norm.weight"),
+            qkv=linear("q", "k", "v", bias=config.qkv_bias),
+            q_norm=norm("q_norm", config.qk_norm),
+            k_norm=norm("k_norm", config.qk_norm),
+            out=linear("o", bias=config.o_bias),
+            attention_post_norm=norm("attention_post_norm", config.post_norms),
+            mlp_norm=self._load_vector(weights, name + "mlp_norm.weight"),
+            gate_up=linear("gate", "up", bias=config.mlp_bias),
+            down=linear("down", bias=config.mlp_bias),
+            mlp_post_norm=norm("mlp_post_norm", config.post_norms),
         )
+
+    def _load_linear(self, weights: Checkpoint, names: list[str], bias: bool = False) -> Linear:
+        return load_linear(weights, names, self.weight_dtype, self._device, bias=bias, new_linear=self._new_linear)
 
     def _load_vector(self, weights: Checkpoint, name: str) -> torch.Tensor:
         return torch.from_numpy(weights.read(name)).to(self._device)
 
     def _count_bytes(self) -> int:
-        linears = [
-            self._embedding,
-            *(m for layer in self._layers for m in (layer.qkv, layer.out, layer.gate_up, layer.down)),
-        ]
+        linears = [self._embedding, *(matrix for layer in self._layers for matrix in layer.matrices)]
         if self._head is not self._embedding:
             linears.append(self._head)
-        vectors = [self._final_norm]
-        for layer in self._layers:
-            norms = (layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm)
-            vectors += [norm for norm in norms if norm is not None]
+        vectors = [self._final_norm, *(vector for layer in self._layers for vector in layer.vectors)]
         return sum(linear.num_bytes for linear in linears) + sum(vector.nbytes for vector in vectors)
 
     def kv_bytes_per_token(self) -> int:
@@ -124,40 +159,53 @@ class TorchDecoder:
         if int(batch.ids.min()) < 0 or int(batch.ids.max()) >= config.vocab_size:
             raise ValueError(f"a token id is outside the vocabulary of {config.vocab_size}")
         plans = {
-            window: plan_attention(
+            window: self._attention_backend.plan(
                 batch, kv_heads=config.num_kv_heads, block_size=kv.block_size, window=window, device=self._device
             )
-            for window in {config.window(layer) for layer in range(config.num_layers)}
+            for window in {layer.window for layer in config.layers}
         }
-        angles = torch.from_numpy(batch.positions).to(self._device).float()[:, None] * self._frequencies
-        cos, sin = angles.cos()[:, None], angles.sin()[:, None]  # [T, 1, head_dim / 2]
+        rotations = {rope: self._rotation(rope, batch) for rope in config.ropes}
         hidden = self._embedding.rows(torch.from_numpy(batch.ids).to(self._device))
-        for number, layer in enumerate(self._layers):
+        if config.embedding_scale != 1.0:
+            hidden = hidden * config.embedding_scale
+        for number, (layer, kind) in enumerate(zip(self._layers, config.layers, strict=True)):
             x = self._norm(hidden, layer.attention_norm).to(self.compute_dtype)
-            hidden = hidden + self._attention(layer, number, x, cos, sin, kv, plans[config.window(number)])
+            rotation = rotations[kind.rope] if kind.rope is not None else None
+            x = self._attention(layer, number, x, rotation, kv, plans[kind.window])
+            hidden = self._add(hidden, x, layer.attention_post_norm)
             x = self._norm(hidden, layer.mlp_norm).to(self.compute_dtype)
             gate, up = layer.gate_up(x).chunk(2, dim=-1)
-            hidden = hidden + layer.down(F.silu(gate) * up)
+            hidden = self._add(hidden, layer.down(self._activation(gate) * up), layer.mlp_post_norm)
         wanted = hidden[torch.from_numpy(batch.logit_rows).to(self._device)]
         return TorchLogits(self._head.exact(self._norm(wanted, self._final_norm)))
+
+    def _rotation(self, rope: Rope, batch: Batch) -> _Rotation:
+        angles = torch.from_numpy(batch.positions).to(self._device).float()[:, None] * self._frequencies[rope]
+        return angles.cos()[:, None], angles.sin()[:, None]
 
     def _attention(
         self,
         layer: _Layer,
         number: int,
         x: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        rotation: _Rotation | None,
         kv: TorchKVPool,
-        plan: AttentionPlan,
+        plan: Any,
     ) -> torch.Tensor:
         config, tokens = self.config, len(x)
         qkv = layer.qkv(x).view(tokens, -1, config.head_dim)
         q, k, v = qkv.split([config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = self._norm(q.float(), layer.q_norm), self._norm(k.float(), layer.k_norm)
-        q, k = _rotate(q, cos, sin).to(self.compute_dtype), _rotate(k, cos, sin).to(self.compute_dtype)
-        return layer.out(attend(q, k, v, kv, number, plan).view(tokens, -1))
+        if rotation is not None:
+            q, k = _rotate(q, *rotation), _rotate(k, *rotation)
+        q, k = q.to(self.compute_dtype), k.to(self.compute_dtype)
+        attended = self._attention_backend.attend(q, k, v, kv, number, plan, config.attention_scale)
+        return layer.out(attended.view(tokens, -1))
+
+    def _add(self, hidden: torch.Tensor, x: torch.Tensor, post_norm: torch.Tensor | None) -> torch.Tensor:
+        """The residual stream and what attention or MLP adds to it."""
+        return hidden + (x if post_norm is None else self._norm(x.float(), post_norm))
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)

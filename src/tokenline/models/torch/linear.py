@@ -3,7 +3,7 @@
 Knows how to fill itself from a `Checkpoint` piece by piece, so that loading needs the result and one piece, no more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -108,12 +108,22 @@ def _by_chunks(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return y
 
 
+NewLinear = Callable[[int, int, torch.dtype, torch.device], Linear]
+"""Makes an empty matrix of (rows, columns, dtype, device): `Linear.empty`, or another backend's."""
+
+
 def load_linear(
-    weights: Checkpoint, names: Sequence[str], dtype: torch.dtype, device: torch.device, *, bias: bool = False
+    weights: Checkpoint,
+    names: Sequence[str],
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    bias: bool = False,
+    new_linear: NewLinear = Linear.empty,
 ) -> Linear:
     """One matrix from the tensors `names` (without their ".weight"), one below the other, and their biases likewise."""
     shapes = [weights.shapes[f"{name}.weight"] for name in names]
-    linear = Linear.empty(sum(shape[0] for shape in shapes), shapes[0][1], dtype, device)
+    linear = new_linear(sum(shape[0] for shape in shapes), shapes[0][1], dtype, device)
     start = 0
     for name, shape in zip(names, shapes, strict=True):
         for row, values in weights.pieces(f"{name}.weight"):

@@ -193,7 +193,9 @@ def _output(body: GenerationBody) -> tuple[OutputFormat | None, Path]:
                     place, f"is not supported; one of {', '.join(known)} is.", code="unsupported_parameter"
                 )
             guided[place] = value
-    found += [(_guided(place, value), place) for place, value in guided.items() if value not in (None, False)]
+    found += [
+        (_guided(place, value), place) for place, value in guided.items() if value is not None and value is not False
+    ]
     if len(found) > 1:
         raise FieldError(found[1][1], "cannot be combined with ", found[0][1], ".")
     return found[0] if found else (None, ("response_format",))

@@ -57,9 +57,8 @@ COMPLETION: Mapping[str, Refusal] = {
 
 def refuse_unsupported(body: Mapping[str, Any], table: Mapping[str, Refusal]) -> None:
     """Raise FieldError for the first field of the body that stands in the table and asks for something."""
-    for name in body.keys() & table.keys():
-        refusal = table[name]
-        if body[name] is not None and not any(_same(body[name], value) for value in refusal.harmless):
+    for name, refusal in table.items():
+        if body.get(name) is not None and not any(_same(body[name], value) for value in refusal.harmless):
             raise FieldError((name,), f"is not supported: {refusal.reason}.", code="unsupported_parameter")
 
 

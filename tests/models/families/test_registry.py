@@ -1,4 +1,4 @@
-"""config.json and GGUF metadata: both spellings, the windows, and what is refused by name."""
+"""config.json and GGUF metadata of Llama-like families: both spellings, windows, and what is refused by name."""
 
 import json
 from functools import partial
@@ -14,10 +14,13 @@ from transformers import AutoConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from tests.models.drive import refusal
+from tests.models.families.test_gemma3 import GEMMA_3_270M
+from tests.models.families.test_smollm3 import SMOLLM3_3B
 from tests.tiny import LLAMA3_ROPE, make_tiny
 from tests.tiny_gguf import llama3_factors, make_tiny_gguf
-from tokenline.models.config import RopeScaling, config_from_gguf, config_from_hf
+from tokenline.models.config import Rope, RopeScaling
 from tokenline.models.errors import ModelError
+from tokenline.models.families.registry import config_from_gguf, config_from_hf
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.models.load import read_config
 
@@ -96,33 +99,33 @@ MISTRAL = {
 def test_llama_3_2() -> None:
     config = config_from_hf(LLAMA_3_2)
     assert (config.family, config.head_dim, config.num_kv_heads, config.tied_head) == ("llama", 64, 8, True)
-    assert config.rope_scaling == RopeScaling("llama3", 32.0, 1.0, 4.0, 8192)
+    assert config.ropes == (Rope(500_000.0, RopeScaling("llama3", 32.0, 1.0, 4.0, 8192)),)
     assert (config.qkv_bias, config.o_bias, config.mlp_bias, config.qk_norm) == (False, False, False, False)
-    assert config.window(0) is None
+    assert config.layers[0].window is None
 
 
 def test_qwen() -> None:
     config = config_from_hf(QWEN_2_5)
     assert (config.family, config.head_dim, config.qkv_bias, config.o_bias) == ("qwen2", 64, True, False)
-    assert config.sliding_window is None
+    assert all(layer.window is None for layer in config.layers)
     config = config_from_hf(QWEN_3)
     assert (config.family, config.head_dim, config.qkv_bias, config.qk_norm) == ("qwen3", 128, False, True)
 
 
 def test_sliding_windows() -> None:
-    assert config_from_hf(MISTRAL).window(31) == 4096
-    assert config_from_hf({**MISTRAL, "sliding_window": None}).window(31) is None
+    assert config_from_hf(MISTRAL).layers[31].window == 4096
+    assert config_from_hf({**MISTRAL, "sliding_window": None}).layers[31].window is None
     without = {key: value for key, value in MISTRAL.items() if key != "sliding_window"}
-    assert config_from_hf(without).window(0) == 4096  # as transformers reads it
+    assert config_from_hf(without).layers[0].window == 4096  # as transformers reads it
     some = config_from_hf({**QWEN_2_5, "use_sliding_window": True, "sliding_window": 100})
-    assert [some.window(layer) for layer in (20, 21, 23)] == [None, 100, 100]
+    assert [some.layers[layer].window for layer in (20, 21, 23)] == [None, 100, 100]
     none = config_from_hf({**QWEN_2_5, "use_sliding_window": True, "max_window_layers": 24})
-    assert none.sliding_window is None
+    assert all(layer.window is None for layer in none.layers)
     kinds = ["sliding_attention", "full_attention"] * 12
     named = config_from_hf({**QWEN_2_5, "use_sliding_window": True, "sliding_window": 100, "layer_types": kinds})
-    assert [named.window(layer) for layer in range(4)] == [100, None, 100, None]
+    assert [named.layers[layer].window for layer in range(4)] == [100, None, 100, None]
     off = config_from_hf({**QWEN_2_5, "layer_types": ["full_attention"] * 24})
-    assert off.window(0) is None
+    assert off.layers[0].window is None
 
 
 def test_both_spellings_of_rope() -> None:
@@ -132,8 +135,9 @@ def test_both_spellings_of_rope() -> None:
     old = {**values, "rope_theta": 500000.0, "rope_scaling": {"type": "linear", "factor": 4.0}}
     new = {**values, "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}}
     assert config_from_hf(old) == config_from_hf(new)
-    assert config_from_hf(old).rope_scaling == RopeScaling("linear", 4.0)
-    assert config_from_hf({**values, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}).rope_theta == 7.0
+    assert config_from_hf(old).ropes == (Rope(500_000.0, RopeScaling("linear", 4.0)),)
+    plain = config_from_hf({**values, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}})
+    assert plain.ropes == (Rope(7.0),)
 
 
 @pytest.mark.parametrize("rope", [LLAMA3_ROPE, {"rope_type": "linear", "rope_theta": 5e5, "factor": 4.0}])
@@ -142,7 +146,7 @@ def test_scaled_frequencies_as_transformers_has_them(rope: dict[str, Any]) -> No
     expected, _ = ROPE_INIT_FUNCTIONS[rope["rope_type"]](theirs, torch.device("cpu"))
     values = {**LLAMA_3_2, "hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": None}
     ours = config_from_hf({**values, "rope_scaling": None, "rope_theta": None, "rope_parameters": rope})
-    np.testing.assert_allclose(ours.rope_frequencies(), expected.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(ours.ropes[0].frequencies(128), expected.numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +176,8 @@ def test_scaled_frequencies_as_transformers_has_them(rope: dict[str, Any]) -> No
         ({"hidden_size": 2049, "head_dim": None}, "hidden_size 2049 is not a multiple of num_attention_heads 32"),
         ({"head_dim": 63}, "head_dim 63 is odd"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be a positive number, not nan"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; more than 1,000 is not believed"),
-        ({"vocab_size": 10**5000}, "vocab_size is a number of more than 128 bits; more than 2,147,483,647 is not"),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers must be at most 1,000, not 1000000000000"),
+        ({"vocab_size": 10**5000}, "vocab_size must be at most 2,147,483,647, not a number of more than 128 bits"),
         ({"rope_theta": 10**400}, "rope_theta must be a positive number, not a number of more than 128 bits"),
         ({"hidden_size": "x" * 10_000}, r"hidden_size must be a positive integer, not 'x{56}\.\.\.$"),
         ({"rope_theta": 0}, "rope_theta must be a positive number, not 0"),
@@ -202,10 +206,14 @@ JSON = st.recursive(
 )
 
 
-@given(key=st.sampled_from(sorted({*LLAMA_3_2, *QWEN_3, "rope_parameters", "layer_types"})), value=JSON)
+PUBLISHED = (LLAMA_3_2, QWEN_3, MISTRAL, SMOLLM3_3B, GEMMA_3_270M)
+FIELDS = sorted({"rope_parameters", "layer_types", "no_rope_layers"}.union(*PUBLISHED))
+
+
+@given(key=st.sampled_from(FIELDS), value=JSON)
 @settings(max_examples=150, deadline=None)
 def test_any_value_in_any_field_is_read_or_refused(key: str, value: Any) -> None:
-    for base in (LLAMA_3_2, QWEN_3, MISTRAL):
+    for base in PUBLISHED:
         assert "\n" not in refusal(partial(config_from_hf, {**base, key: value}))
 
 
@@ -214,7 +222,7 @@ def test_as_transformers_writes_it(tmp_path: Path) -> None:
     config, theirs = read_config(folder), AutoConfig.from_pretrained(folder)
     assert config.head_dim == theirs.head_dim == 32
     assert config.vocab_size == theirs.vocab_size == 600
-    assert config.rope_scaling == RopeScaling("llama3", 8.0, 1.0, 4.0, 64)
+    assert config.ropes == (Rope(10_000.0, RopeScaling("llama3", 8.0, 1.0, 4.0, 64)),)
     assert config.qkv_bias
     assert config.o_bias
 
@@ -239,15 +247,16 @@ def test_smollm2(smollm2: Path) -> None:
     config = read_config(smollm2)
     assert (config.family, config.num_layers, config.hidden_size, config.intermediate_size) == ("llama", 30, 576, 1536)
     assert (config.num_heads, config.num_kv_heads, config.head_dim, config.vocab_size) == (9, 3, 64, 49152)
-    assert (config.max_positions, config.rope_theta, config.tied_head) == (8192, 100_000.0, True)
+    assert (config.max_positions, config.ropes, config.tied_head) == (8192, (Rope(100_000.0),), True)
     assert config.rms_norm_eps == pytest.approx(1e-5)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3"])
 def test_gguf_says_what_config_json_says(family: str, tmp_path: Path) -> None:
-    path = make_tiny_gguf(family, tmp_path / "m.gguf", attention_bias=family != "mistral")
+    change: dict[str, Any] = {"no_rope_layer_interval": 4, "num_hidden_layers": 5} if family == "smollm3" else {}
+    path = make_tiny_gguf(family, tmp_path / "m.gguf", attention_bias=family != "mistral", **change)
     ours, hf = read_config(path), read_config(path.with_suffix(""))
-    assert ours.family == ("llama" if family == "mistral" else family)
+    assert ours.family == ("llama" if family == "mistral" else hf.family)
     for name in set(ours.__slots__) - {"family", "rms_norm_eps"}:
         assert getattr(ours, name) == getattr(hf, name), name
     assert ours.rms_norm_eps == pytest.approx(hf.rms_norm_eps)
@@ -256,16 +265,17 @@ def test_gguf_says_what_config_json_says(family: str, tmp_path: Path) -> None:
 def test_llama3_scaling_from_gguf(tmp_path: Path) -> None:
     path = make_tiny_gguf("llama", tmp_path / "m.gguf", rope_parameters=LLAMA3_ROPE)
     ours, hf = read_config(path), read_config(path.with_suffix(""))
-    assert ours.rope_scaling is not None
-    assert ours.rope_scaling.factors == pytest.approx(llama3_factors(LLAMA3_ROPE, 16).tolist())
-    assert max(ours.rope_scaling.factors) == 8
-    np.testing.assert_allclose(ours.rope_frequencies(), hf.rope_frequencies(), rtol=1e-5)
+    scaling = ours.ropes[0].scaling
+    assert scaling is not None
+    assert scaling.factors == pytest.approx(llama3_factors(LLAMA3_ROPE, 16).tolist())
+    assert max(scaling.factors) == 8
+    np.testing.assert_allclose(ours.ropes[0].frequencies(16), hf.ropes[0].frequencies(16), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"general.architecture": "gemma3"}, "architecture gemma3 is not supported; supported: llama, qwen2, qwen3"),
+        ({"general.architecture": "gemma2"}, "architecture gemma2 is not supported; supported: llama, qwen2, qwen3"),
         ({"general.architecture": None}, "architecture not given is not supported"),
         ({"llama.expert_count": 8}, r"mixture of experts \(8 experts\)"),
         ({"llama.rope.scaling.type": "yarn"}, "rope.scaling.type 'yarn' is not supported; none and linear are"),
@@ -299,9 +309,9 @@ def test_any_value_in_any_gguf_key_is_read_or_refused(tiny_gguf_file: GGUFFile, 
         tiny_gguf_file.metadata = kept
 
 
-@pytest.fixture(scope="module")
-def tiny_gguf_file(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
-    return GGUFFile(make_tiny_gguf("llama", tmp_path_factory.mktemp("gguf") / "m.gguf"))
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def tiny_gguf_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+    return GGUFFile(make_tiny_gguf(request.param, tmp_path_factory.mktemp("gguf") / "m.gguf"))
 
 
 def test_gguf_lists_that_say_the_same_for_every_layer(tmp_path: Path) -> None:

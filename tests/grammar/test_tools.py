@@ -1,0 +1,526 @@
+"""Tool calls from both sides: what a grammar lets through is what its parser reads, and holds to the schema."""
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.grammar.drive import allowed_ids, constraint, is_allowed
+from tests.parse.fake_tokens import Vocabulary
+from tokenline.grammar.compiler import GrammarCompiler, MakeGrammar
+from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.spec import Function, NamedCall, RequiredCalls, StrictTools
+from tokenline.grammar.tool_formats import FORMATS
+from tokenline.parse.registry import make_parser, tool_parsers
+
+MARKERS = [
+    *("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<|tool_call|>", "<tool_calls>"),
+    *("</tool_calls>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
+    *("<｜tool▁call▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
+    *("<|tool_call_argument_begin|>", "<|tool_call_end|>", "<seed:tool_call>", "</seed:tool_call>"),
+]
+END = 256
+CONTROLS = {marker: END + 1 + index for index, marker in enumerate(MARKERS)}
+TEXT_TOKENS = Vocabulary([*(bytes([byte]) for byte in range(256)), "<|end|>"], special={END})
+CONTROL_TOKENS = Vocabulary([*TEXT_TOKENS.pieces, *MARKERS], special={END, *CONTROLS.values()})
+
+
+@pytest.fixture(scope="module", params=["text", "control"])
+def markers(request: pytest.FixtureRequest) -> str:
+    """Whether markers are ordinary text of the vocabulary, or control tokens."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def tokens(markers: str) -> Vocabulary:
+    return CONTROL_TOKENS if markers == "control" else TEXT_TOKENS
+
+
+@pytest.fixture(scope="module")
+def compiler(tokens: Vocabulary) -> GrammarCompiler:
+    size = len(tokens.pieces)
+    return GrammarCompiler(tokens, size, size, {END})
+
+
+def ids_of(text: str, tokens: Vocabulary) -> list[int]:
+    """As a model writes it: markers are its control tokens, where it has them."""
+    if len(tokens.pieces) == END + 1:
+        return list(text.encode())
+    pieces = re.split(f"({'|'.join(map(re.escape, MARKERS))})", text)
+    return [i for piece in pieces for i in ([CONTROLS[piece]] if piece in CONTROLS else piece.encode())]
+
+
+def lets_through(make: MakeGrammar, text: str, tokens: Vocabulary) -> bool:
+    grammar = make()
+    for token_id in [*ids_of(text, tokens), END]:
+        if not is_allowed(grammar, token_id):
+            return False
+        grammar.accept(token_id)
+    return True
+
+
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer", "minimum": 0, "maximum": 99},
+        "text": {"type": "string"},
+        "kind": {"enum": ["昆虫", "arachnid"]},
+        "code": {"type": "string", "pattern": "^[a-z]{2,4}$"},
+        "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "list": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+        "flag": {"type": "boolean"},
+        "where": {"$ref": "#/$defs/place"},
+    },
+    "required": ["count", "kind"],
+    "additionalProperties": False,
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {"x": {"type": "number"}},
+            "required": ["x"],
+            "additionalProperties": False,
+        }
+    },
+}
+FUNCTIONS = (
+    Function("count_legs", PARAMETERS, strict=True),
+    Function("note", {"type": "object"}),
+    Function("stop", None, strict=True),
+)
+NO_PARAMETERS = {"type": "object", "properties": {}}
+TOOLS = [
+    {"type": "function", "function": {"name": function.name, "parameters": function.parameters or NO_PARAMETERS}}
+    for function in FUNCTIONS
+]
+
+
+def check(name: str, arguments: str) -> None:
+    """That a call holds to the schema of its function."""
+    value = json.loads(arguments)
+    assert isinstance(value, dict)
+    if name == "stop":
+        assert value == {}
+    elif name == "count_legs":
+        assert set(value) <= set(PARAMETERS["properties"])
+        assert 0 <= value["count"] <= 99
+        assert isinstance(value["count"], int)
+        assert value["kind"] in ("昆虫", "arachnid")
+        assert isinstance(value.get("text", ""), str)
+        assert re.fullmatch("[a-z]{2,4}", value.get("code", "ab"))
+        assert isinstance(value.get("maybe"), str | None)
+        assert all(isinstance(item, int) for item in value.get("list", []))
+        assert len(value.get("list", [])) <= 3
+        assert isinstance(value.get("flag", True), bool)
+        assert set(value.get("where", {"x": 1})) == {"x"}
+    else:
+        assert name == "note"
+
+
+def read(
+    ids: Sequence[int], tokens: Vocabulary, tool_parser: str | None, forced: str | None = None
+) -> tuple[str, list[tuple[str, str]]]:
+    """Content and calls, as the parser reads these ids."""
+    controls = {tokens.pieces[i].decode() for i in tokens.special} if tokens is CONTROL_TOKENS else set()
+    parser = make_parser(tool_parser, None, tools=TOOLS, control_tokens=controls or None, forced=forced)
+    deltas, text = [], b""
+    for token_id in [*ids, None]:
+        if token_id is not None and not tokens.is_special(token_id):
+            text += tokens.token_bytes(token_id)
+            continue
+        if text:
+            deltas += parser.feed(text.decode("utf-8", "replace"))
+            text = b""
+        if token_id is not None and tokens.pieces[token_id].decode() in parser.control_tokens:
+            deltas += parser.feed(tokens.pieces[token_id].decode(), control=True)
+    deltas += parser.finish(cut=False)
+    content, calls = "", {}
+    for delta in deltas:
+        content += delta.content
+        for call in delta.tool_calls:
+            found = calls.setdefault(call.index, ["", ""])
+            found[0] = call.name or found[0]
+            found[1] += call.arguments
+    assert sorted(calls) == sorted(parser.complete_calls), "every call that was begun is complete"
+    return content, [tuple(calls[index]) for index in sorted(calls)]
+
+
+ARGUMENTS = {
+    "count": 8,
+    "text": 'a "b"\n<x> 中',
+    "kind": "昆虫",
+    "code": "abc",
+    "maybe": None,
+    "list": [1, 2],
+    "flag": True,
+    "where": {"x": 1.5},
+}
+LEAST = {"count": 0, "kind": "arachnid"}
+
+
+def xml(
+    name: str,
+    arguments: dict[str, Any],
+    opened: str,
+    closed: str,
+    *,
+    function: str,
+    key: str,
+    after: str,
+    end: str,
+    line: str = "\n",
+) -> str:
+    values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+    parameters = "".join(f"{key}{k}{after}{line}{v}{line}{end}\n" for k, v in values.items())
+    return f"{opened}\n{function.replace('NAME', name)}\n{parameters}{'</function>' if line else '</invoke>'}\n{closed}"
+
+
+def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
+    """A call as the models of this format write it."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    call = f'{{"name": "{name}", "arguments": {text}}}'
+    match tool_parser:
+        case "hermes":
+            return f"<tool_call>\n{call}\n</tool_call>"
+        case "longcat":
+            return f"<longcat_tool_call>\n{call}\n</longcat_tool_call>"
+        case "nemotron_v2":
+            return f"<TOOLCALL>[{call}]</TOOLCALL>"
+        case "jamba" | "hunyuan_a13b":
+            return f"<tool_calls>[\n{call}\n]</tool_calls>"
+        case "phi4_mini_json":
+            return f"functools[{call}]"
+        case "granite":
+            return f"<|tool_call|>[{call}]"
+        case "llama3_json" | "llama4_json":
+            return f'{{"name": "{name}", "parameters": {text}}}'
+        case "mistral":
+            return f"[TOOL_CALLS]{name}[ARGS]{text}"
+        case "functionary_v3_1":
+            return f"<function={name}>{text}</function>"
+        case "deepseek_v31":
+            called = f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{text}<｜tool▁call▁end｜>"
+            return f"<｜tool▁calls▁begin｜>{called}<｜tool▁calls▁end｜>"
+        case "kimi_k2":
+            return (
+                f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{text}"
+                "<|tool_call_end|><|tool_calls_section_end|>"
+            )
+        case "qwen3_coder" | "qwen3_xml":
+            return xml(
+                name,
+                arguments,
+                "<tool_call>",
+                "</tool_call>",
+                function="<function=NAME>",
+                key="<parameter=",
+                after=">",
+                end="</parameter>",
+            )
+        case "seed_oss":
+            return xml(
+                name,
+                arguments,
+                "<seed:tool_call>",
+                "</seed:tool_call>",
+                function="<function=NAME>",
+                key="<parameter=",
+                after=">",
+                end="</parameter>",
+            )
+        case "minimax_m2":
+            return xml(
+                name,
+                arguments,
+                "<minimax:tool_call>",
+                "</minimax:tool_call>",
+                function='<invoke name="NAME">',
+                key='<parameter name="',
+                after='">',
+                end="</parameter>",
+                line="",
+            )
+        case "glm45" | "glm47":
+            values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+            return (
+                f"<tool_call>{name}\n"
+                + "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n" for k, v in values.items())
+                + "</tool_call>"
+            )
+    raise AssertionError(tool_parser)
+
+
+@pytest.mark.parametrize("tool_parser", sorted(FORMATS))
+class TestStrict:
+    @pytest.fixture
+    def make(self, compiler: GrammarCompiler, tool_parser: str) -> MakeGrammar:
+        return compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))
+
+    def test_the_parser_is_known(self, tool_parser: str):
+        assert tool_parser in tool_parsers()
+
+    def test_text_is_free(self, make: MakeGrammar, tokens: Vocabulary):
+        for text in ("", 'Hello 中文 😀 <b>x</b> [1] {y}\n\n{"key": 1}\n- "name": <', "```json\n{}\n```"):
+            assert lets_through(make, text, tokens), text
+
+    def test_right_calls_are_let_through_and_read(self, make: MakeGrammar, tokens: Vocabulary, tool_parser: str):
+        for name, arguments in (
+            ("count_legs", ARGUMENTS),
+            ("count_legs", LEAST),
+            ("note", {"a": "x", "b": "y"}),
+            ("stop", {}),
+        ):
+            text = "Let me see.\n" + written(tool_parser, name, arguments)
+            assert lets_through(make, text, tokens), text
+            content, calls = read(ids_of(text, tokens), tokens, tool_parser)
+            assert content.strip() == "Let me see."
+            assert [(called, json.loads(made)) for called, made in calls] == [(name, arguments)]
+
+    def test_several_calls(self, make: MakeGrammar, tokens: Vocabulary, tool_parser: str):
+        text = "\n".join(written(tool_parser, "count_legs", LEAST) for _ in range(3)) + "\nDone."
+        assert lets_through(make, text, tokens)
+        assert len(read(ids_of(text, tokens), tokens, tool_parser)[1]) == 3
+
+    @pytest.mark.parametrize(
+        ("name", "arguments"),
+        [
+            ("count_legs", {}),
+            ("count_legs", {"count": 100, "kind": "arachnid"}),
+            ("count_legs", {"count": "x", "kind": "arachnid"}),
+            ("count_legs", {"count": 1, "kind": "bird"}),
+            ("count_legs", {**LEAST, "code": "TOO LONG"}),
+            ("count_legs", {**LEAST, "list": [1, 2, 3, 4]}),
+            ("count_legs", {**LEAST, "where": {}}),
+            ("count_legs", {**LEAST, "more": 1}),
+            ("stop", {"now": True}),
+            ("unknown", {}),
+            ("count", LEAST),
+        ],
+    )
+    def test_wrong_calls_are_not(
+        self, make: MakeGrammar, tokens: Vocabulary, tool_parser: str, name: str, arguments: Any
+    ):
+        assert not lets_through(make, "!\n" + written(tool_parser, name, arguments), tokens)
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_whatever_is_drawn_holds(self, make: MakeGrammar, tokens: Vocabulary, tool_parser: str, seed: int):
+        """Random ids, begun like a call, so that there are some."""
+        drawn = random.Random(seed)
+        grammar = make()
+        start = written(tool_parser, "count_legs", LEAST)
+        ids = ids_of("A\n" + start[: start.index("count_legs")], tokens)
+        for token_id in ids:
+            grammar.accept(token_id)
+        for _ in range(1_500):
+            allowed = allowed_ids(grammar, len(tokens.pieces))
+            if END in allowed:
+                break
+            likely = [i for i in allowed if i in (34, 125, 93, 10) or i > END or chr(i) in "</>0aspt"]
+            ids.append(int(drawn.choice(likely if likely and drawn.random() < 0.7 else list(allowed))))
+            grammar.accept(ids[-1])
+        else:
+            return  # it ran on
+        _, calls = read(ids, tokens, tool_parser)
+        for name, arguments in calls:
+            check(name, arguments)
+        assert calls
+
+
+def test_calls_of_llama_behind_its_tag(compiler: GrammarCompiler, tokens: Vocabulary):
+    make = compiler.compile(constraint(StrictTools(FUNCTIONS, "llama3_json")))
+    call = written("llama3_json", "count_legs", LEAST)
+    for text in (f"<|python_tag|>{call}", f"<|python_tag|>{call}; {call}", f"a\n  {call};\n{call} b"):
+        assert lets_through(make, text, tokens)
+        for name, arguments in read(ids_of(text, tokens), tokens, "llama3_json")[1]:
+            check(name, arguments)
+    for text in (
+        "<|python_tag|>print(1)",
+        '{"parameters": {}, "name": "count_legs"}',
+        '\n { "type": "function"',
+        '{"id": 1}',
+    ):
+        assert not lets_through(make, text, tokens)
+    for text in ('see {"name": 1}', '{"other": {"name": "count_legs"}}', "{}\n{ }", '{"n": 1}\nx'):
+        assert lets_through(make, text, tokens)
+
+
+def test_a_section_that_was_left_out(compiler: GrammarCompiler, tokens: Vocabulary):
+    """Parsers read such a call, so it must hold, too."""
+    inner = written("qwen3_coder", "count_legs", LEAST).removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
+    make = compiler.compile(constraint(StrictTools(FUNCTIONS, "qwen3_coder")))
+    assert lets_through(make, inner, tokens)
+    assert read(ids_of(inner, tokens), tokens, "qwen3_coder")[1]
+    assert not lets_through(make, inner.replace("arachnid", "bird"), tokens)
+
+
+def test_a_value_that_looks_like_its_end(compiler: GrammarCompiler, tokens: Vocabulary):
+    make = compiler.compile(constraint(StrictTools(FUNCTIONS, "qwen3_coder")))
+    for text in ("</parameter>\n</function>", "x</function>", "<parameter=count>"):
+        assert not lets_through(make, written("qwen3_coder", "count_legs", {**LEAST, "text": text}) + "z", tokens)
+
+
+class TestMixedTypes:
+    """Formats without types: what a text is read as must be what was meant."""
+
+    @pytest.mark.parametrize(
+        ("schema", "right", "wrong"),
+        [
+            ({"type": ["string", "integer"]}, ["12", "x"], []),
+            ({}, ["12", '{"a": 1}', "x"], []),
+            ({"type": ["string", "null"], "enum": ["a", None]}, ["a", "null"], ["b", "Null"]),
+            ({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "null"}]}, ["ab", "中文", "null"], ["abc"]),
+            ({"type": ["integer", "null"]}, ["3", "null"], ["x"]),
+            ({"type": "string", "format": "date-time", "minLength": 2}, ["ab"], ["a"]),
+            ({"type": "string", "pattern": "^(?=.*a)[a-z]+$"}, ["bab"], ["bb"]),
+            ({"const": "x\ny"}, ["x\ny"], ["x"]),
+            ({"oneOf": [{"const": "a"}, {"const": "b"}]}, ["a", "b"], ["c"]),
+        ],
+    )  # fmt: skip
+    def test_enforced(
+        self, compiler: GrammarCompiler, tokens: Vocabulary, schema: Any, right: list[str], wrong: list[str]
+    ):
+        function = Function("f", {"type": "object", "properties": {"p": schema}, "required": ["p"]}, strict=True)
+        make = compiler.compile(constraint(StrictTools((function,), "qwen3_coder")))
+        for text in right:
+            assert lets_through(make, written("qwen3_coder", "f", {"p": text}), tokens), text
+        for text in wrong:
+            assert not lets_through(make, written("qwen3_coder", "f", {"p": text}), tokens), text
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"type": ["string", "integer"], "minimum": 3},
+            {"anyOf": [{"type": "string", "pattern": "^a"}, {"type": "integer"}]},
+            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]},
+        ],
+    )
+    def test_refused(self, compiler: GrammarCompiler, schema: Any):
+        function = Function("f", {"type": "object", "properties": {"p": schema}}, strict=True)
+        with pytest.raises(ConstraintError, match="another type than it was meant") as refused:
+            compiler.compile(constraint(StrictTools((FUNCTIONS[1], function), "qwen3_coder")))
+        assert refused.value.path == ("tools", 1, "function", "parameters", "properties", "p")
+        compiler.compile(constraint(StrictTools((function,), "hermes")))
+
+
+class TestForced:
+    def test_named(self, compiler: GrammarCompiler, tokens: Vocabulary):
+        make = compiler.compile(constraint(NamedCall(FUNCTIONS[0])))
+        for indent in (None, 2):
+            text = json.dumps(ARGUMENTS, ensure_ascii=False, indent=indent)
+            assert lets_through(make, text, tokens)
+            ((name, arguments),) = read(ids_of(text, tokens), tokens, None, forced="count_legs")[1]
+            assert name == "count_legs"
+            assert json.loads(arguments) == ARGUMENTS
+        assert not lets_through(make, "{}", tokens)
+
+    @pytest.mark.parametrize("parameters", [None, {}])
+    def test_a_function_without_parameters_takes_none(
+        self, compiler: GrammarCompiler, tokens: Vocabulary, parameters: Any
+    ):
+        make = compiler.compile(constraint(NamedCall(Function("f", parameters))))
+        assert lets_through(make, "{}", tokens)
+        assert not lets_through(make, '{"a": 1}', tokens)
+
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            True,
+            {"properties": {"a": {"type": "integer"}}},
+            {"$ref": "#/$defs/p", "$defs": {"p": {"minProperties": 0}}},
+            {"type": ["object", "string"]},
+            {"anyOf": [{"type": "object"}, {"type": "null"}]},
+        ],
+    )  # fmt: skip
+    def test_arguments_are_an_object_whatever_the_schema_leaves_open(
+        self, compiler: GrammarCompiler, tokens: Vocabulary, parameters: Any
+    ):
+        make = compiler.compile(constraint(NamedCall(Function("f", parameters))))
+        assert lets_through(make, '{"a": 1}', tokens)
+        for text in ("1", "null", '"x"', "[]"):
+            assert not lets_through(make, text, tokens)
+
+    @pytest.mark.parametrize("parallel", [True, False])
+    def test_required(self, compiler: GrammarCompiler, tokens: Vocabulary, parallel: bool):
+        make = compiler.compile(constraint(RequiredCalls(FUNCTIONS, parallel)))
+        calls = [{"name": "count_legs", "parameters": LEAST}, {"name": "stop", "parameters": {}}]
+        for count in (1, 2):
+            text = json.dumps(calls[:count])
+            assert lets_through(make, text, tokens) == (parallel or count == 1)
+            found = read(ids_of(text, tokens), tokens, None, forced="")[1]
+            assert [(name, json.loads(arguments)) for name, arguments in found] == [
+                (call["name"], call["parameters"]) for call in calls[:count]
+            ]
+        for wrong in (
+            [],
+            [{"name": "x", "parameters": {}}],
+            [{"name": "stop"}],
+            [{"name": "count_legs", "parameters": {}}],
+        ):
+            assert not lets_through(make, json.dumps(wrong), tokens)
+
+    def test_definitions_of_one_function_are_not_anothers(self, compiler: GrammarCompiler, tokens: Vocabulary):
+        def function(name: str, kind: str) -> Function:
+            schema = {
+                "type": "object",
+                "properties": {"p": {"$ref": "#/$defs/x"}},
+                "required": ["p"],
+                "$defs": {"x": {"type": kind}},
+            }
+            return Function(name, schema, strict=True)
+
+        functions = (function("f", "integer"), function("g", "boolean"))
+        for form, text in (
+            (RequiredCalls(functions), '[{"name": "NAME", "parameters": {"p": VALUE}}]'),
+            (StrictTools(functions, "hermes"), '<tool_call>{"name": "NAME", "arguments": {"p": VALUE}}</tool_call>'),
+        ):
+            make = compiler.compile(constraint(form))
+            for name, value, right in (("f", "1", True), ("g", "true", True), ("f", "true", False), ("g", "1", False)):
+                assert lets_through(make, text.replace("NAME", name).replace("VALUE", value), tokens) == right
+
+
+class TestErrors:
+    ODD = Function("odd", {"type": "object", "properties": {"a": {"uniqueItems": True}}}, strict=True)
+    PATH = ("tools", 3, "function", "parameters", "properties", "a", "uniqueItems")
+
+    @pytest.mark.parametrize(
+        "form",
+        [
+            NamedCall(ODD, 3),
+            RequiredCalls((*FUNCTIONS, ODD)),
+            StrictTools((*FUNCTIONS, ODD), "hermes"),
+            StrictTools((*FUNCTIONS, ODD), "qwen3_coder"),
+        ],
+    )
+    def test_the_place_is_that_of_the_tool(self, compiler: GrammarCompiler, form: Any):
+        with pytest.raises(ConstraintError, match="compare items") as refused:
+            compiler.compile(constraint(form))
+        assert refused.value.path == self.PATH
+
+    def test_what_the_library_refuses_is_found_in_its_tool(self, compiler: GrammarCompiler):
+        odd = Function(
+            "odd",
+            {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3, "maximum": 2}}, "required": ["a"]},
+            True,
+        )
+        for form in (NamedCall(odd, 3), RequiredCalls((*FUNCTIONS, odd)), StrictTools((*FUNCTIONS, odd), "hermes")):
+            with pytest.raises(ConstraintError, match="cannot be fulfilled") as refused:
+                compiler.compile(constraint(form))
+            assert refused.value.path == (*self.PATH[:-1], "minimum")
+
+    def test_a_function_that_is_not_strict_may_say_what_it_likes(self, compiler: GrammarCompiler, tokens: Vocabulary):
+        free = Function("odd", self.ODD.parameters, strict=False)
+        make = compiler.compile(constraint(StrictTools((FUNCTIONS[0], free), "hermes")))
+        assert lets_through(make, written("hermes", "odd", {"a": [1, 1]}), tokens)
+
+    @pytest.mark.parametrize("tool_parser", ["pythonic", "gemma4", "openai", "nope"])
+    def test_formats_that_cannot_be_enforced(self, compiler: GrammarCompiler, tool_parser: str):
+        with pytest.raises(ConstraintError, match=f"not for {tool_parser}") as refused:
+            compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))
+        assert refused.value.path == ("tools",)
+
+    def test_no_functions(self, compiler: GrammarCompiler):
+        for form in (RequiredCalls(()), StrictTools((), "hermes")):
+            with pytest.raises(ConstraintError, match="at least one"):
+                compiler.compile(constraint(form))
