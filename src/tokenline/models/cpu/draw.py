@@ -10,6 +10,7 @@ range of them either is, and only there tokens are put in order, by quickselect 
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -48,42 +49,55 @@ _C5, _C6, _C7, _C8, _C9 = (
 )
 
 
+class Workspace(NamedTuple):
+    """Memory to work in. Made outside of the compiled code: to make an array there costs half a second of compiling."""
+
+    weights: np.ndarray  # int64 [vocab]
+    buckets: np.ndarray  # int16 [vocab]
+    tokens: np.ndarray  # int64 [vocab]
+    counts: np.ndarray  # int32 [_BUCKETS]
+    masses: np.ndarray  # int64 [_BUCKETS]
+    floats: np.ndarray  # float64 [3 * _CHUNK]
+    ints: np.ndarray  # the same, as int64
+    ids: np.ndarray  # int64 [_SMALL_TOP_K]
+    best: np.ndarray  # float32 [_SMALL_TOP_K]
+
+
 @keep_compiled
 @njit(nogil=True, error_model="numpy")
-def draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, tokens):  # type: ignore[no-untyped-def]
-    """The id that `uniform` in [0, 1) draws from float32 [vocab], for a temperature above 0. A logit must be finite.
-
-    `weights` (int64 [vocab]), `buckets` (int16 [vocab]) and `tokens` (int64 [vocab]) are memory to work in.
-    """
-    if 0 < top_k < len(logits) and top_k <= _SMALL_TOP_K:
-        ids, best = np.empty(top_k, np.int64), np.empty(top_k, np.float32)
-        _take_best(logits, tokens, ids, best)
-        return ids[_draw(best, temperature, 0, top_p, min_p, uniform, weights, buckets, tokens, True)]
-    return _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, tokens, False)
+def draw(logits, temperature, top_k, top_p, min_p, uniform, work):  # type: ignore[no-untyped-def]
+    """The id that `uniform` in [0, 1) draws from float32 [vocab], for a temperature above 0. A logit must be finite."""
+    vocab = len(logits)
+    if 0 < top_k < vocab and top_k <= _SMALL_TOP_K:
+        _take_best(logits, vocab, top_k, work)
+        return work.ids[_draw(work.best, top_k, temperature, 0, top_p, min_p, uniform, work, True)]
+    return _draw(logits, vocab, temperature, top_k, top_p, min_p, uniform, work, False)
 
 
 @kernel
-def _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, tokens, in_order):  # type: ignore[no-untyped-def]
+def _draw(logits, vocab, temperature, top_k, top_p, min_p, uniform, work, in_order):  # type: ignore[no-untyped-def]
+    """The place in the first `vocab` of `logits`."""
     noinline()
-    vocab = len(logits)
+    weights = work.weights
     largest = np.float64(logits[0])
     for i in range(vocab):
         largest = max(largest, np.float64(logits[i]))
     factor = min(_INV_LN2 / temperature, 1e300)  # never infinite: 0 times it is 0
-    total = _weigh(logits, largest, factor, weights, buckets)
+    total = _weigh(logits, vocab, largest, factor, work)
     few = 0 < top_k < vocab
     in_order = in_order or few or top_p < 1
-    counts, masses = np.zeros(_BUCKETS, np.int32), np.zeros(_BUCKETS, np.int64)
     if in_order:
+        for bucket in range(_BUCKETS):
+            work.counts[bucket], work.masses[bucket] = 0, 0
         for i in range(vocab):
-            counts[buckets[i]] += 1
-            masses[buckets[i]] += weights[i]
+            work.counts[work.buckets[i]] += 1
+            work.masses[work.buckets[i]] += weights[i]
     if few:
-        total = _find(logits, weights, buckets, counts, masses, tokens, True, top_k - 1)[1]
+        total = _find(logits, vocab, work, True, top_k - 1)[1]
     if top_p < 1:
         # a token stays while the mass before it is below top_p: up to the one that holds the last unit of that mass
         nucleus = min(max(np.int64(math.ceil(top_p * total)), 1), total)
-        total = _find(logits, weights, buckets, counts, masses, tokens, False, nucleus - 1)[1]
+        total = _find(logits, vocab, work, False, nucleus - 1)[1]
     least = np.int64(math.ceil(min_p * 2.0**WEIGHT_BITS))
     if least > 0:
         mass = np.int64(0)
@@ -92,7 +106,7 @@ def _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, t
         total = min(total, mass)
     drawn = min(np.int64(uniform * total), total - 1)
     if in_order:
-        return _find(logits, weights, buckets, counts, masses, tokens, False, drawn)[0]
+        return _find(logits, vocab, work, False, drawn)[0]
     last = 0
     for i in range(vocab):
         if weights[i] >= least:
@@ -104,10 +118,10 @@ def _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, t
 
 
 @kernel
-def _take_best(logits, keys, ids, best):  # type: ignore[no-untyped-def]
-    """The len(ids) most likely tokens, in order of their ids, and their logits. `keys` is memory to work in."""
+def _take_best(logits, vocab, wanted, work):  # type: ignore[no-untyped-def]
+    """Put into `work` the `wanted` most likely tokens, in order of their ids, and their logits."""
     noinline()
-    wanted, vocab, bits = len(ids), len(logits), logits.view(np.int32)
+    keys, ids, best, bits = work.tokens, work.ids, work.best, logits.view(np.int32)
     bound, size = np.int64(0x7FFFFFFFFFFFFFFF), 0  # what was the last of `wanted` keys, and keys that come before it
     for collecting in (True, False):
         taken = 0
@@ -158,47 +172,46 @@ def _key(logits, bits, token):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _weigh(logits, largest, factor, weights, buckets):  # type: ignore[no-untyped-def]
+def _weigh(logits, vocab, largest, factor, work):  # type: ignore[no-untyped-def]
     """Fill in the tokens' weights and buckets; the sum of the weights. `factor` makes scores to base 2 of differences
     from the largest logit.
     """
     noinline()
-    powers, shifted = np.empty(_CHUNK, np.float64), np.empty(_CHUNK, np.float64)
-    ranges = np.empty(_CHUNK, np.float64)
-    power_bits, shifted_bits, range_bits = powers.view(np.int64), shifted.view(np.int64), ranges.view(np.int64)
+    floats, ints, weights, buckets = work.floats, work.ints, work.weights, work.buckets
     total = np.int64(0)
-    for start in range(0, len(logits), _CHUNK):
-        size = min(_CHUNK, len(logits) - start)
+    for start in range(0, vocab, _CHUNK):
+        size = min(_CHUNK, vocab - start)
         for i in range(size):
             score = (np.float64(logits[start + i]) - largest) * factor
             score = score if score > _LOWEST else _LOWEST
-            ranges[i] = _MAGIC - score * 32
+            floats[2 * _CHUNK + i] = _MAGIC - score * 32
             exponent = score + _MAGIC
-            shifted[i] = exponent
+            floats[_CHUNK + i] = exponent
             f = score - (exponent - _MAGIC)
             f2 = f * f
             f4 = f2 * f2
             low, middle = (_C0 + _C1 * f) + (_C2 + _C3 * f) * f2, (_C4 + _C5 * f) + (_C6 + _C7 * f) * f2
-            powers[i] = low + (middle + (_C8 + _C9 * f) * f4) * f4
+            floats[i] = low + (middle + (_C8 + _C9 * f) * f4) * f4
         for i in range(size):  # 2**(exponent + WEIGHT_BITS), put together from its bits
-            shifted_bits[i] = (shifted_bits[i] - _MAGIC_BITS + (WEIGHT_BITS + 1023)) << 52
+            ints[_CHUNK + i] = (ints[_CHUNK + i] - _MAGIC_BITS + (WEIGHT_BITS + 1023)) << 52
         for i in range(size):
-            powers[i] = powers[i] * shifted[i] + _MAGIC
+            floats[i] = floats[i] * floats[_CHUNK + i] + _MAGIC
         for i in range(size):
-            weight = power_bits[i] - _MAGIC_BITS
+            weight = ints[i] - _MAGIC_BITS
             weights[start + i] = weight
             total += weight
         for i in range(size):
-            buckets[start + i] = np.int16(range_bits[i] - _MAGIC_BITS)
+            buckets[start + i] = np.int16(ints[2 * _CHUNK + i] - _MAGIC_BITS)
     return total
 
 
 @kernel
-def _find(logits, weights, buckets, counts, masses, tokens, by_count, target):  # type: ignore[no-untyped-def]
+def _find(logits, vocab, work, by_count, target):  # type: ignore[no-untyped-def]
     """The first token, in order, with more than `target` tokens (or mass) before it and in it, and the mass of all
     these. `target` is less than all there are.
     """
     noinline()
+    weights, buckets, tokens, counts, masses = work.weights, work.buckets, work.tokens, work.counts, work.masses
     mass, bucket = np.int64(0), 0
     while True:
         inside = np.int64(counts[bucket]) if by_count else masses[bucket]
@@ -209,7 +222,7 @@ def _find(logits, weights, buckets, counts, masses, tokens, by_count, target):  
         bucket += 1
     low, high = 0, 0
     bits = logits.view(np.int32)
-    for i in range(len(logits)):
+    for i in range(vocab):
         if buckets[i] == bucket:
             tokens[high] = _key(logits, bits, i)
             high += 1
@@ -267,9 +280,20 @@ def _partition(keys, low, high):  # type: ignore[no-untyped-def]
 
 def compile_draw() -> None:
     """Compile now what the first drawn token would wait for, or find it on disk."""
-    draw(np.zeros(1, np.float32), 1.0, 0, 1.0, 0.0, 0.0, *workspace(1))
+    draw(np.zeros(1, np.float32), 1.0, 0, 1.0, 0.0, 0.0, workspace(1))
 
 
-def workspace(vocab: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The last three arguments of `draw`."""
-    return np.empty(vocab, np.int64), np.empty(vocab, np.int16), np.empty(vocab, np.int64)
+def workspace(vocab: int) -> Workspace:
+    """Memory for `draw` with a vocabulary of this size."""
+    floats = np.empty(3 * _CHUNK, np.float64)
+    return Workspace(
+        weights=np.empty(vocab, np.int64),
+        buckets=np.empty(vocab, np.int16),
+        tokens=np.empty(vocab, np.int64),
+        counts=np.empty(_BUCKETS, np.int32),
+        masses=np.empty(_BUCKETS, np.int64),
+        floats=floats,
+        ints=floats.view(np.int64),
+        ids=np.empty(_SMALL_TOP_K, np.int64),
+        best=np.empty(_SMALL_TOP_K, np.float32),
+    )

@@ -28,7 +28,7 @@ class NumpyLogits:
                 chosen[at] = -1
             elif row.temperature > 0 and memory is not None:
                 how = float(row.temperature), int(row.top_k), float(row.top_p), float(row.min_p), float(row.uniform)
-                chosen[at] = draw(logits, *how, *memory)
+                chosen[at] = draw(logits, *how, memory)
             else:
                 chosen[at] = np.argmax(logits)
         return chosen

@@ -1,5 +1,7 @@
 """The CPU model: weights packed for the kernels, and each batch turned into the arguments of the compiled step."""
 
+from concurrent.futures import Executor, ThreadPoolExecutor
+
 import numpy as np
 
 from tokenline.models.base import Backend, Batch, BatchSequence, KVPool
@@ -79,7 +81,8 @@ class CPUModel:
         self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
         self._arena = Arena()
         self._kinds: set[int] = set()  # of the matrices
-        self._weights = self._load(checkpoint)
+        with ThreadPoolExecutor(usable_threads()) as packing:
+            self._weights = self._load(checkpoint, packing)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
         kept = " and ".join(name for kind, name in ((Q4, "4-bit"), (Q8, "8-bit")) if kind in self._kinds)
         self.precision = f"{kept} weights in groups of {GROUP}, int8 products"
@@ -174,7 +177,7 @@ class CPUModel:
         )
         return args, arrays
 
-    def _load(self, checkpoint: Checkpoint) -> Weights:
+    def _load(self, checkpoint: Checkpoint, packing: Executor) -> Weights:
         config, shape = self.config, self._shape
         zeros = np.zeros(max(shape.qkv_columns, 2 * shape.gate_columns, shape.vocab_columns), np.float32)
         self._kept.append(zeros)
@@ -184,7 +187,7 @@ class CPUModel:
         def product(names: list[str], biased: bool = False) -> None:
             column = 0
             for name in names:
-                packed = pack_tensor(checkpoint, name + ".weight")
+                packed = pack_tensor(checkpoint, name + ".weight", packing)
                 bias = zeros
                 if biased:
                     bias = np.zeros(packed.panels * PANEL, np.float32)
@@ -196,7 +199,7 @@ class CPUModel:
 
         norms = np.zeros((LAYER_NORMS * config.num_layers + 1, shape.hidden_columns), np.float32)
         head_norms = np.ones((2 * config.num_layers, config.head_dim), np.float32)
-        embedding = self._part(pack_tensor(checkpoint, EMBEDDING), 0, zeros)
+        embedding = self._part(pack_tensor(checkpoint, EMBEDDING, packing), 0, zeros)
         for layer in range(config.num_layers):
             name = f"layers.{layer}."
 
@@ -217,7 +220,7 @@ class CPUModel:
             if config.post_norms:
                 norm(MLP_POST_NORM, "mlp_post_norm")
         norms[-1, : config.hidden_size] = checkpoint.read(FINAL_NORM)
-        head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD), 0, zeros)
+        head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD, packing), 0, zeros)
         for part in (head, embedding):
             parts.append(part)
             first_part.append(len(parts))

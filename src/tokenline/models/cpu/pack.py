@@ -5,7 +5,7 @@ up to rounding each group's scale and minimum, products of two numbers there, to
 int8 with one float16 scale per 32 inputs.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,14 +63,17 @@ def _panel_bytes(columns: int, kind: int) -> int:
     return -(-columns // GROUP) * GROUP_BYTES[kind]
 
 
-def pack_tensor(checkpoint: Checkpoint, name: str) -> Packed:
-    """Read one matrix and pack it, a piece at a time and each piece on all threads.
+def pack_tensor(checkpoint: Checkpoint, name: str, threads: Executor | None = None) -> Packed:
+    """Read one matrix and pack it, a piece at a time and each piece on all threads; None: on threads of its own.
 
     Raises ModelError for values that int8 with a float16 scale cannot carry.
     """
+    if threads is None:
+        with ThreadPoolExecutor(usable_threads()) as own_threads:
+            return pack_tensor(checkpoint, name, own_threads)
     for kind in _kinds(checkpoint, name):
         try:
-            return _pack_tensor(checkpoint, name, kind)
+            return _pack_tensor(checkpoint, name, kind, threads)
         except ScaleError:
             continue
     raise ModelError(
@@ -79,7 +82,7 @@ def pack_tensor(checkpoint: Checkpoint, name: str) -> Packed:
     )
 
 
-def _pack_tensor(checkpoint: Checkpoint, name: str, kind: int) -> Packed:
+def _pack_tensor(checkpoint: Checkpoint, name: str, kind: int, threads: Executor) -> Packed:
     rows, columns = checkpoint.shapes[name]
     data = np.empty((_panels(rows), _panel_bytes(columns, kind)), np.uint8)
     step = max(1, _CHUNK_VALUES // (columns * PANEL)) * PANEL
@@ -88,11 +91,10 @@ def _pack_tensor(checkpoint: Checkpoint, name: str, kind: int) -> Packed:
         packed = pack_rows(chunk, kind)
         data[start // PANEL :][: packed.panels] = packed.data
 
-    with ThreadPoolExecutor(usable_threads()) as threads:
-        for start, piece in checkpoint.pieces(name):
-            places = range(0, len(piece), step)
-            done = threads.map(pack, (piece[at : at + step] for at in places), (start + at for at in places))
-            list(done)  # raises what a thread raised
+    for start, piece in checkpoint.pieces(name):
+        places = range(0, len(piece), step)
+        done = threads.map(pack, (piece[at : at + step] for at in places), (start + at for at in places))
+        list(done)  # raises what a thread raised
     return Packed(kind, data, rows, columns)
 
 
