@@ -64,7 +64,7 @@ def draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, to
 
 @kernel
 def _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, tokens, in_order):  # type: ignore[no-untyped-def]
-    keep_apart()
+    noinline()
     vocab = len(logits)
     largest = np.float64(logits[0])
     for i in range(vocab):
@@ -106,7 +106,7 @@ def _draw(logits, temperature, top_k, top_p, min_p, uniform, weights, buckets, t
 @kernel
 def _take_best(logits, keys, ids, best):  # type: ignore[no-untyped-def]
     """The len(ids) most likely tokens, in order of their ids, and their logits. `keys` is memory to work in."""
-    keep_apart()
+    noinline()
     wanted, vocab, bits = len(ids), len(logits), logits.view(np.int32)
     bound, size = np.int64(0x7FFFFFFFFFFFFFFF), 0  # what was the last of `wanted` keys, and keys that come before it
     for collecting in (True, False):
