@@ -106,7 +106,7 @@ def test_without_pytorch(folder: Path, tmp_path: Path) -> None:
     assert out[:3] == ["CPUModel"] * 3
     needs = "needs PyTorch; install it with: pip install 'tokenline[torch]'"
     assert out[3:5] == [f"dtype float32 {needs}", f"device cuda {needs}"]
-    assert out[5].startswith("odd: the CPU kernels cannot compute a head_dim of 8")
+    assert out[5].startswith("odd (the CPU kernels cannot compute a head_dim of 8")
     assert out[5].endswith(needs)
 
 

@@ -61,7 +61,7 @@ def load_model(
     elif dtype not in ("auto", "int8"):
         why = f"dtype {dtype}"
     elif (reason := CPU_KERNELS.why_not(config)) is not None:
-        why = f"{name}: {reason}; that"
+        why = f"{name} ({reason})"
     else:
         _check_memory(config, name, "int8", packed_bytes(checkpoint), "cpu", available_memory())
         return CPUModel(checkpoint)
