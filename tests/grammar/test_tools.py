@@ -14,6 +14,7 @@ from tokenline.grammar.compiler import GrammarCompiler, MakeGrammar
 from tokenline.grammar.errors import ConstraintError
 from tokenline.grammar.spec import Function, NamedCall, RequiredCalls, StrictTools
 from tokenline.grammar.tool_formats import FORMATS
+from tokenline.parse.delta import ContentDelta, ToolCallDelta
 from tokenline.parse.registry import make_parser, tool_parsers
 
 MARKERS = [
@@ -138,11 +139,12 @@ def read(
     deltas += parser.finish(cut=False)
     content, calls = "", {}
     for delta in deltas:
-        content += delta.content
-        for call in delta.tool_calls:
-            found = calls.setdefault(call.index, ["", ""])
-            found[0] = call.name or found[0]
-            found[1] += call.arguments
+        if isinstance(delta, ToolCallDelta):
+            found = calls.setdefault(delta.index, ["", ""])
+            found[0] = delta.name or found[0]
+            found[1] += delta.arguments
+        else:
+            content += delta.text if isinstance(delta, ContentDelta) else ""
     assert sorted(calls) == sorted(parser.complete_calls), "every call that was begun is complete"
     return content, [tuple(calls[index]) for index in sorted(calls)]
 

@@ -129,7 +129,13 @@ def _make_engine(
         model_fingerprint=fingerprint,
     )
     tokenizer, vocab_size = renderer.tokenizer, model.config.vocab_size
-    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, vocab_size, renderer.end_ids, encode=tokenizer.encode)
+    compiler = GrammarCompiler(
+        tokenizer,
+        tokenizer.vocab_size,
+        vocab_size,
+        renderer.end_ids,
+        encode=lambda text: tokenizer.encode_with_offsets(text, continued=True)[0],
+    )
     try:
         return Engine(model, settings, compiler)
     except SettingError as error:

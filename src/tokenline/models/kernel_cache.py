@@ -2,8 +2,8 @@
 that is removed when the process ends.
 
 Numba itself tries the first two and fails if neither can be written to, as in a read-only container or for a user
-without a home. Called by `models.cpu` before it compiles anything. If the disk is full, the next
-start compiles them again; this one goes on.
+without a home. Called by `models.cpu` before it compiles anything. If the disk is full, the next start compiles them
+again; this one goes on. The same holds for what an older version of this package left, or a damaged file.
 """
 
 import atexit
@@ -13,18 +13,36 @@ import tempfile
 from typing import Any
 
 import numba
+from numba.core import caching
 
 log = logging.getLogger(__name__)
 
 
 def ensure_kernel_cache() -> None:
-    """Give Numba a temporary folder if it finds none itself."""
+    """Give Numba a temporary folder if it finds none itself, and let it overlook an index that it cannot read."""
+    caching.IndexDataCacheFile._load_index = _load_index  # type: ignore[method-assign]
     try:
         numba.njit(cache=True)(_any_function)  # compiles nothing yet
     except RuntimeError:  # "cannot cache function ...: no locator available"
         folder = tempfile.mkdtemp(prefix="tokenline-kernels-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
+
+
+_read_index: Any = caching.IndexDataCacheFile._load_index
+
+
+def _load_index(file: Any) -> dict[Any, str]:
+    """What Numba has compiled of a function, by signature. Reading it fails where it was made by a version of this
+    package that had a class which is gone, and then what is there is obsolete.
+    """
+    try:
+        return _read_index(file)
+    except OSError:
+        raise
+    except Exception as error:
+        log.info("compiled kernels of another version are not used: %s", error)
+        return {}
 
 
 def _any_function() -> None:

@@ -33,11 +33,11 @@ from tokenline.models.cpu.simd import (
     fma,
     i32,
     i64,
-    keep_apart,
     kernel,
     load,
     load_f32,
     mul,
+    noinline,
     read_f32,
     splat,
     store_bf16,
@@ -49,10 +49,8 @@ from tokenline.models.cpu.simd import (
 
 TILE = 64  # keys
 SPAN = 512  # keys
-NOTHING = -1.0e29  # the largest score of no scores
-HIDDEN = (
-    -2.0e29
-)  # the score of a key that a query may not see: far below any score, and below NOTHING, so its weight is 0
+NOTHING = -1.0e29  # what the largest score starts from
+HIDDEN = -2.0e29  # the score of a masked key: far below any other, and below NOTHING, so that its weight is 0
 UNIT_ROWS = 64  # query rows that a unit of work may have
 # What `attend_span` works in: addresses of the span's keys and values, rows' limits, rows of scores
 _ADDRESSES_BYTES = SPAN // 16 * 8
@@ -215,7 +213,7 @@ def state_bytes(head_dim):  # type: ignore[no-untyped-def]
 
 @kernel
 def clear_state(state, head_dim):  # type: ignore[no-untyped-def]
-    keep_apart()
+    noinline()
     for column in range(0, head_dim + 16, 16):
         store_f32(state + column * 4, broadcast(0.0))
     store_f32(state + head_dim * 4 + 64, broadcast(NOTHING))
@@ -224,7 +222,7 @@ def clear_state(state, head_dim):  # type: ignore[no-untyped-def]
 @kernel
 def merge_state(total, part, head_dim):  # type: ignore[no-untyped-def]
     """Take the part of a later span into `total`."""
-    keep_apart()
+    noinline()
     sums = head_dim * 4
     a = load_f32(total + sums + 64)
     b = load_f32(part + sums + 64)
@@ -250,7 +248,7 @@ def broadcast_first(builder: Any, value: Any) -> Any:
 @kernel
 def finish_state(state, head_dim, out):  # type: ignore[no-untyped-def]
     """Weighted values over the sum of the weights, float32 at `out`."""
-    keep_apart()
+    noinline()
     total = broadcast(sum_lanes(load_f32(state + head_dim * 4)))
     for column in range(0, head_dim, 16):
         store_f32(out + column * 4, div(load_f32(state + column * 4), total))
@@ -267,7 +265,7 @@ def attend_span(queries, rows, group, position, window, span, table, keys, value
     Scores, softmax and weighted values go over all rows one after another, so that a tile of keys or values is read
     into the first-level cache once for all rows, and the softmax of a whole span is worked out at once.
     """
-    keep_apart()
+    noinline()
     stride = state_bytes(head_dim)
     last = position + (rows - 1) // group
     begin = span * SPAN
@@ -327,7 +325,7 @@ def _first_row(position, group, token):  # type: ignore[no-untyped-def]
 @kernel
 def store_key_value(key, value, head_dim, block_size, inside, key_block, value_block):  # type: ignore[no-untyped-def]
     """Write one token's key and value (float32 at `key`, `value`) to token number `inside` of a block."""
-    keep_apart()
+    noinline()
     for column in range(0, head_dim, 16):
         simd.store_bf16_pairs(
             key_block + (column // 2) * block_size * 4 + inside * 4, block_size * 4, finite(load_f32(key + column * 4))

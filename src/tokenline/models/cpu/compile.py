@@ -10,10 +10,10 @@ from numba import cfunc, njit, typeof, types
 
 from tokenline.models.cpu.attention import attend_span
 from tokenline.models.cpu.draw import compile_draw
-from tokenline.models.cpu.job import Job, Memory, Shape, Weights
 from tokenline.models.cpu.linear import panel_product
 from tokenline.models.cpu.simd import cpu_features
 from tokenline.models.cpu.step import forward_step
+from tokenline.models.cpu.step_args import Memory, Shape, StepArgs, Weights
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Kernels(NamedTuple):
     """The compiled code. The two heavy kernels stand apart, so that LLVM works on each of them once."""
 
-    forward: Any  # forward(thread, threads, shape, weights, job, memory): every thread of a team calls it alike
+    forward: Any  # forward(thread, threads, shape, weights, args, memory): called by every thread of the pool
     panel_product: Any
     attend_span: Any
 
@@ -41,9 +41,9 @@ def _compile(keep: bool) -> Kernels:
     stamp = _stamp()
 
     @cfunc(types.void(*[types.int64] * 11), cache=keep, error_model="numpy")
-    def product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following):  # type: ignore[no-untyped-def]
+    def product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, prefetch):  # type: ignore[no-untyped-def]
         if len(stamp) > 0:
-            panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following)
+            panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, prefetch)
 
     @cfunc(types.void(*[types.int64] * 14), cache=keep, error_model="numpy")
     def attend(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size, head_dim,
@@ -53,11 +53,11 @@ def _compile(keep: bool) -> Kernels:
                         head_dim, state, scratch)  # fmt: skip
 
     @njit(nogil=True, error_model="numpy", cache=keep)
-    def forward(thread, threads, shape, weights, job, memory):  # type: ignore[no-untyped-def]
+    def forward(thread, threads, shape, weights, args, memory):  # type: ignore[no-untyped-def]
         if len(stamp) > 0:
-            forward_step(thread, threads, shape, weights, job, memory)
+            forward_step(thread, threads, shape, weights, args, memory)
 
-    forward.compile((types.int64, types.int64, *map(_numba_type, (Shape, Weights, Job, Memory))))
+    forward.compile((types.int64, types.int64, *map(_numba_type, (Shape, Weights, StepArgs, Memory))))
     return Kernels(forward, product, attend)
 
 
@@ -69,7 +69,7 @@ def _numba_type(cls: Any) -> types.Type:
 def _stamp() -> str:
     """Names the version of everything that the kernels are compiled from: their files, and the compiler."""
     digest = hashlib.sha256()
-    for name in ("simd", "linear", "rows", "attention", "job", "phases", "heads", "step"):
+    for name in ("simd", "linear", "rows", "attention", "step_args", "claims", "heads", "step"):
         digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
     digest.update(f"{version('numba')} {version('llvmlite')} {sorted(cpu_features())}".encode())
     return digest.hexdigest()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from tokenline.models.cpu.simd import keep_apart, kernel
+from tokenline.models.cpu.simd import kernel, noinline
 from tokenline.models.kernel_cache import keep_compiled
 
 WEIGHT_BITS = 42  # the weights of 2**21 tokens add up to less than 2**63
@@ -77,7 +77,7 @@ def draw(logits, temperature, top_k, top_p, min_p, uniform, work):  # type: igno
 @kernel
 def _draw(logits, vocab, temperature, top_k, top_p, min_p, uniform, work, in_order):  # type: ignore[no-untyped-def]
     """The place in the first `vocab` of `logits`."""
-    keep_apart()
+    noinline()
     weights = work.weights
     largest = np.float64(logits[0])
     for i in range(vocab):
@@ -120,7 +120,7 @@ def _draw(logits, vocab, temperature, top_k, top_p, min_p, uniform, work, in_ord
 @kernel
 def _take_best(logits, vocab, wanted, work):  # type: ignore[no-untyped-def]
     """Put into `work` the `wanted` most likely tokens, in order of their ids, and their logits."""
-    keep_apart()
+    noinline()
     keys, ids, best, bits = work.tokens, work.ids, work.best, logits.view(np.int32)
     bound, size = np.int64(0x7FFFFFFFFFFFFFFF), 0  # what was the last of `wanted` keys, and keys that come before it
     for collecting in (True, False):
@@ -176,7 +176,7 @@ def _weigh(logits, vocab, largest, factor, work):  # type: ignore[no-untyped-def
     """Fill in the tokens' weights and buckets; the sum of the weights. `factor` makes scores to base 2 of differences
     from the largest logit.
     """
-    keep_apart()
+    noinline()
     floats, ints, weights, buckets = work.floats, work.ints, work.weights, work.buckets
     total = np.int64(0)
     for start in range(0, vocab, _CHUNK):
@@ -210,7 +210,7 @@ def _find(logits, vocab, work, by_count, target):  # type: ignore[no-untyped-def
     """The first token, in order, with more than `target` tokens (or mass) before it and in it, and the mass of all
     these. `target` is less than all there are.
     """
-    keep_apart()
+    noinline()
     weights, buckets, tokens, counts, masses = work.weights, work.buckets, work.tokens, work.counts, work.masses
     mass, bucket = np.int64(0), 0
     while True:

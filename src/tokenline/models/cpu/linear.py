@@ -38,7 +38,7 @@ GROUP = 32  # inputs that share a scale
 Q8, Q4 = 0, 1
 GROUP_BYTES = (8 * 4 * 64 + 128, 4 * 4 * 64 + 256)  # by format
 MAX_TILE_ROWS = 4
-SOON_BYTES = 192
+PREFETCH_BYTES = 192
 
 _NIBBLE = int_constant(0x0F0F0F0F)
 
@@ -69,14 +69,14 @@ def _make_tile(kind: int, rows: int) -> Any:
 
     Arguments: address of the first quantised row, bytes from row to row, groups, address of the panel, address of the
     64 float32 biases, address of the output (float32), bytes from output row to row, whether to add to the output, and
-    what will be read soon: full tiles ask for `SOON_BYTES` a group of it, a little at a time, so that asking stalls
-    nothing.
+    the address to prefetch: full tiles prefetch `PREFETCH_BYTES` per group from there, a little at a time, so that
+    nothing stalls.
     """
 
     @intrinsic
-    def tile(context, a, a_stride, groups, panel, bias, out, out_stride, add, soon):  # type: ignore[no-untyped-def]
+    def tile(context, a, a_stride, groups, panel, bias, out, out_stride, add, prefetch):  # type: ignore[no-untyped-def]
         def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            a, a_stride, groups, panel, bias, out, out_stride, add, soon = values
+            a, a_stride, groups, panel, bias, out, out_stride, add, prefetch = values
             start = [builder.add(a, builder.mul(a_stride, i64(row))) for row in range(rows)]
             k_bytes = builder.mul(groups, i64(GROUP))
             field = builder.mul(groups, i64(4))  # bytes of one float32 a group
@@ -86,8 +86,8 @@ def _make_tile(kind: int, rows: int) -> Any:
                 weights = builder.add(panel, builder.mul(loop.index, i64(GROUP_BYTES[kind])))
                 inputs = [builder.add(s, builder.mul(loop.index, i64(GROUP))) for s in start]
                 if rows == MAX_TILE_ROWS:
-                    line = builder.add(soon, builder.mul(loop.index, i64(SOON_BYTES)))
-                    for offset in range(0, SOON_BYTES, 64):
+                    line = builder.add(prefetch, builder.mul(loop.index, i64(PREFETCH_BYTES)))
+                    for offset in range(0, PREFETCH_BYTES, 64):
                         simd.build_prefetch(builder, builder.add(line, i64(offset)))
                 at = builder.add(k_bytes, builder.mul(loop.index, i64(4)))
                 scale_at = [builder.add(s, at) for s in start]
@@ -136,19 +136,20 @@ _q4_tile = simd.for_rows(lambda rows: _make_tile(Q4, rows))
 
 
 @kernel
-def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, following):  # type: ignore[no-untyped-def]
+def panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, prefetch):  # type: ignore[no-untyped-def]
     """`rows` quantised rows times one panel: 64 float32 results a row at `out`.
 
-    Meanwhile what lies at `following` comes into the cache, if it is not 0: with many rows the memory would else idle.
+    Meanwhile the memory from the address `prefetch` on is brought into the cache, unless that is 0: with many rows the
+    memory would be idle otherwise.
     """
     row = 0
     while row < rows:
-        soon = panel if following == 0 else following + row // 4 * groups * SOON_BYTES
+        ahead = panel if prefetch == 0 else prefetch + row // 4 * groups * PREFETCH_BYTES
         left = min(MAX_TILE_ROWS, rows - row)
         x = a + row * a_stride
         y = out + row * out_stride
         if kind == 0:
-            _q8_tile(left, x, a_stride, groups, panel, bias, y, out_stride, add, soon)
+            _q8_tile(left, x, a_stride, groups, panel, bias, y, out_stride, add, ahead)
         else:
-            _q4_tile(left, x, a_stride, groups, panel, bias, y, out_stride, add, soon)
+            _q4_tile(left, x, a_stride, groups, panel, bias, y, out_stride, add, ahead)
         row += 4

@@ -1,4 +1,4 @@
-"""The CPU model: weights packed for the kernels, and each batch turned into a `Job` for the compiled step."""
+"""The CPU model: weights packed for the kernels, and each batch turned into the arguments of the compiled step."""
 
 from concurrent.futures import Executor, ThreadPoolExecutor
 
@@ -6,36 +6,36 @@ import numpy as np
 
 from tokenline.models.base import Backend, Batch, BatchSequence, KVPool
 from tokenline.models.config import Activation, Feature, ModelConfig
+from tokenline.models.cpu.arena import Arena
 from tokenline.models.cpu.attention import SPAN, UNIT_ROWS
 from tokenline.models.cpu.compile import Kernels, compile_kernels
-from tokenline.models.cpu.job import (
+from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
+from tokenline.models.cpu.logits import NumpyLogits
+from tokenline.models.cpu.pack import Packed, pack_tensor
+from tokenline.models.cpu.pool import CPUKVPool
+from tokenline.models.cpu.rows import LOG2_E
+from tokenline.models.cpu.step_args import (
     ATTENTION_NORM,
     ATTENTION_POST_NORM,
     LAYER_NORMS,
     MLP_NORM,
     MLP_POST_NORM,
     OWN_ROWS,
-    Job,
     Memory,
     Shape,
+    StepArgs,
     Weights,
     own_layout,
     sync_words,
 )
-from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
-from tokenline.models.cpu.logits import NumpyLogits
-from tokenline.models.cpu.pack import Packed, pack_tensor
-from tokenline.models.cpu.pool import CPUKVPool
-from tokenline.models.cpu.rows import LOG2_E
-from tokenline.models.cpu.shelf import Shelf
-from tokenline.models.cpu.team import Team
+from tokenline.models.cpu.thread_pool import ThreadPool
 from tokenline.models.errors import ModelError
 from tokenline.models.memory import available_memory
 from tokenline.models.threads import usable_threads
 from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 
 QUERY_TILE = 16  # tokens whose queries attend together
-WIDE_ROWS_A_THREAD = 16  # fewer rows than this for each thread: split products by outputs, not by rows
+FEW_ROWS_PER_THREAD = 16  # with fewer rows per thread, a step is split by outputs, else by rows
 
 
 def _wrong_shape(config: ModelConfig) -> str | None:
@@ -73,20 +73,20 @@ class CPUModel:
     def __init__(self, checkpoint: Checkpoint, threads: int | None = None) -> None:
         self.config = checkpoint.config
         self.device = "cpu"
-        self._team = Team(threads or usable_threads())
+        self._threads = ThreadPool(threads or usable_threads())
         self._kernels = compile_kernels()
         self._shape = _shape(self.config, self._kernels)
         ropes = self.config.ropes
         self._frequencies = np.array([rope.frequencies(self.config.head_dim) for rope in ropes], np.float32)
         self._kept: list[np.ndarray] = []  # what the addresses in `_weights` point to
-        self._shelf = Shelf()
+        self._arena = Arena()
         self._kinds: set[int] = set()  # of the matrices
         with ThreadPoolExecutor(usable_threads()) as packing:
             self._weights = self._load(checkpoint, packing)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
         kept = " and ".join(name for kind, name in ((Q4, "4-bit"), (Q8, "8-bit")) if kind in self._kinds)
         self.precision = f"{kept} weights in groups of {GROUP}, int8 products"
-        self._workspace = _Workspace(self._shape, self._team.size)
+        self._workspace = _Workspace(self._shape, self._threads.size)
 
     def kv_bytes_per_token(self) -> int:
         return self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * 2 * 2
@@ -103,18 +103,18 @@ class CPUModel:
             raise ModelError(f"a CPU model needs its own kind of pool, not {type(kv).__name__}")
         if len(batch.ids) and (batch.ids.min() < 0 or batch.ids.max() >= self.config.vocab_size):
             raise ValueError(f"a token id is outside the vocabulary of {self.config.vocab_size}")
-        job, arrays = self._job(batch, kv)  # `arrays` is what the job's addresses point to
+        args, arrays = self._step_args(batch, kv)  # `arrays` holds what their addresses point to
         wanted = len(batch.logit_rows)
-        memory = self._workspace.prepared(rows=job.rows, parts=int(arrays["row_parts"][-1]), logits=wanted)
-        with kv.populator.step(int(arrays["tables"].max()) + 1):
-            self._team.run(self._kernels.forward, self._shape, self._weights, job, memory)
+        memory = self._workspace.prepared(rows=args.rows, parts=int(arrays["row_parts"][-1]), logits=wanted)
+        with kv.prefaulter.step(int(arrays["tables"].max()) + 1):
+            self._threads.run(self._kernels.forward, self._shape, self._weights, args, memory)
         return NumpyLogits(self._workspace.logits[:wanted, : self.config.vocab_size])
 
-    def _job(self, batch: Batch, kv: CPUKVPool) -> tuple[Job, dict[str, np.ndarray]]:
+    def _step_args(self, batch: Batch, kv: CPUKVPool) -> tuple[StepArgs, dict[str, np.ndarray]]:
         """The batch as the kernels want it."""
         config = self.config
         positions = batch.positions.astype(np.int64)
-        wide = len(batch.ids) < min(OWN_ROWS, WIDE_ROWS_A_THREAD * self._team.size)
+        by_outputs = len(batch.ids) < min(OWN_ROWS, FEW_ROWS_PER_THREAD * self._threads.size)
         tables, starts = [], []
         start = 0
         for sequence in batch.sequences:
@@ -136,7 +136,7 @@ class CPUModel:
         row_parts = np.zeros(len(positions) + 1, np.int64)
         wanted = batch.logit_rows.astype(np.int64)
         num_last_items = 0
-        if wide:
+        if by_outputs:
             row_parts[1:] = np.cumsum(spans)
             counts = spans[end - 1]
             span = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -161,12 +161,12 @@ class CPUModel:
             "row_parts": row_parts,
             "wanted": wanted,
         }
-        job = Job(
+        args = StepArgs(
             rows=len(positions),
             num_items=len(items) - num_last_items,
             num_last_items=num_last_items,
             num_wanted=len(wanted),
-            wide=int(wide),
+            by_outputs=int(by_outputs),
             keys=kv.keys.ctypes.data,
             values=kv.values.ctypes.data,
             layer_stride=kv.keys.strides[0],
@@ -175,7 +175,7 @@ class CPUModel:
             block_size=kv.block_size,
             **{name: array.ctypes.data for name, array in arrays.items()},
         )
-        return job, arrays
+        return args, arrays
 
     def _load(self, checkpoint: Checkpoint, packing: Executor) -> Weights:
         config, shape = self.config, self._shape
@@ -239,7 +239,7 @@ class CPUModel:
         )
 
     def _part(self, packed: Packed, column: int, bias: np.ndarray) -> tuple[int, int, int, int, int]:
-        data = self._shelf.put(packed.data)
+        data = self._arena.put(packed.data)
         self._kept.append(data)
         self._kinds.add(packed.kind)
         return data.ctypes.data, packed.kind, packed.panels, column, bias.ctypes.data

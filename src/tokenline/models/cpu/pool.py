@@ -12,7 +12,7 @@ the system clears all these.
 
 import numpy as np
 
-from tokenline.models.cpu.populate import Populator
+from tokenline.models.cpu.prefault import Prefaulter
 from tokenline.models.errors import ModelError
 
 TOKENS_A_VECTOR = 16  # a block holds a multiple of this
@@ -36,7 +36,7 @@ class CPUKVPool:
             size = 4 * num_layers * num_blocks * num_kv_heads * block_size * head_dim
             raise ModelError(f"no memory for a KV pool of {size / 2**30:.1f} GiB") from error
         self.keys, self.values = keys.swapaxes(0, 1), values.swapaxes(0, 1)
-        self.populator = Populator((keys, values), num_blocks)
+        self.prefaulter = Prefaulter((keys, values), num_blocks)
         self.layout = (
             f"cpu bfloat16 pairs [k v, layers {num_layers}, kv heads {num_kv_heads}, block, head dim {head_dim}]"
         )
@@ -44,7 +44,7 @@ class CPUKVPool:
     def copy_block_prefix(self, source: int, target: int, tokens: int) -> None:
         """Copy a block, in every layer (copy-on-write).
 
-        All of it, which is one move of memory; what lies behind the first `tokens` nobody reads before it is written.
+        All of it, which is one copy of memory; what lies behind the first `tokens` is written before it is read.
         """
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]

@@ -12,12 +12,12 @@ from tokenline.models.cpu.simd import (
     div,
     exp2,
     fma,
-    keep_apart,
     kernel,
     load_f32,
     max_lanes,
     maximum,
     mul,
+    noinline,
     read_f32,
     roundeven,
     store_f32,
@@ -59,7 +59,7 @@ def quantise_group(low, high, group, groups, out):  # type: ignore[no-untyped-de
 @kernel
 def quantise_row(x, width, out):  # type: ignore[no-untyped-def]
     """Quantise `width` float32 values."""
-    keep_apart()
+    noinline()
     groups = width // 32
     for group in range(groups):
         at = x + group * 128
@@ -79,7 +79,7 @@ def rms_scale(x, width, size, eps):  # type: ignore[no-untyped-def]
 @kernel
 def norm_quantise_row(x, weight, width, size, eps, out):  # type: ignore[no-untyped-def]
     """RMSNorm, then quantise."""
-    keep_apart()
+    noinline()
     scale = broadcast(rms_scale(x, width, size, eps))
     groups = width // 32
     for group in range(groups):
@@ -116,7 +116,7 @@ def geglu(gate, up):  # type: ignore[no-untyped-def]
 @kernel
 def swiglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
     """SwiGLU of two float32 rows, quantised."""
-    keep_apart()
+    noinline()
     groups = width // 32
     for group in range(groups):
         at = group * 128
@@ -128,7 +128,7 @@ def swiglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
 @kernel
 def geglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
     """GeGLU of two float32 rows, quantised."""
-    keep_apart()
+    noinline()
     groups = width // 32
     for group in range(groups):
         at = group * 128
@@ -140,7 +140,7 @@ def geglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
 @kernel
 def norm_head(x, weight, head_dim, eps, out):  # type: ignore[no-untyped-def]
     """RMSNorm of one head, float32 to float32."""
-    keep_apart()
+    noinline()
     scale = broadcast(rms_scale(x, head_dim, head_dim, eps))
     for column in range(0, head_dim, 16):
         at = column * 4
@@ -150,7 +150,7 @@ def norm_head(x, weight, head_dim, eps, out):  # type: ignore[no-untyped-def]
 @kernel
 def norm_add_row(x, branch, weight, width, size, eps, out):  # type: ignore[no-untyped-def]
     """`x + RMSNorm(branch)`, float32 to float32, all `width` columns wide; for norms behind attention and MLP."""
-    keep_apart()
+    noinline()
     scale = broadcast(rms_scale(branch, width, size, eps))
     for column in range(0, width, 16):
         at = column * 4
@@ -160,7 +160,7 @@ def norm_add_row(x, branch, weight, width, size, eps, out):  # type: ignore[no-u
 @kernel
 def scale_head(x, head_dim, factor, out):  # type: ignore[no-untyped-def]
     """One head times `factor`: what `rotate_head` is in a layer without rotary embedding; may be in place."""
-    keep_apart()
+    noinline()
     by = broadcast(factor)
     for column in range(0, head_dim, 16):
         store_f32(out + column * 4, mul(load_f32(x + column * 4), by))
@@ -169,7 +169,7 @@ def scale_head(x, head_dim, factor, out):  # type: ignore[no-untyped-def]
 @kernel
 def rotate_head(x, cos, sin, head_dim, factor, out):  # type: ignore[no-untyped-def]
     """Rotary embedding of one head (first half with second half), times `factor`; may be in place."""
-    keep_apart()
+    noinline()
     half = head_dim * 2  # bytes
     by = broadcast(factor)
     column = 0

@@ -384,7 +384,7 @@ def call_kernel(context, address, *args):  # type: ignore[no-untyped-def]
 
 
 @operation(types.void)
-def keep_apart(builder: Any) -> None:
+def noinline(builder: Any) -> None:
     """Compile the function that calls this once, not into each of its callers: a third of the compile time."""
     builder.function.attributes.add("noinline")
 

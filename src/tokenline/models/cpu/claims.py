@@ -1,8 +1,8 @@
-"""How the threads of a step share its work.
+"""How the threads of a step claim its work.
 
-A step is a fixed row of phases. Threads claim the tasks of a phase one by one from a counter in shared memory, and go
-on when all its tasks are done. They wait for work, never for each other: a thread that the operating system has put
-aside holds nobody up unless it sleeps in the middle of a task, and when it comes back it finds the phases closed.
+A step is a fixed sequence of phases. Threads claim the tasks of a phase one by one from a counter in shared memory, and
+go on when all of them are done. There is no barrier: a thread that the operating system has descheduled delays the
+others only if that happened within a task, and when it runs again it finds the phases closed.
 """
 
 from numba import types
@@ -14,7 +14,7 @@ _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 @kernel
 def claim(memory, phase, tasks):  # type: ignore[no-untyped-def]
-    """The number of a task of this phase that is now the caller's to do; -1: none is left."""
+    """Claim a task of this phase: its number, or -1 if none is left."""
     address = memory.sync + phase * 16
     while True:
         value = atomic_load(address)
@@ -36,4 +36,4 @@ def finish(memory, phase, done, tasks):  # type: ignore[no-untyped-def]
         spin_pause()
         spins += 1
         if spins % 1024 == 0:
-            _sched_yield()  # somebody else may need this core to get done
+            _sched_yield()  # another thread may need this core to finish its task

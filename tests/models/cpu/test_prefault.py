@@ -1,4 +1,4 @@
-"""Memory that is made ahead of its use: as much as is said, when nothing else is to be done, and no byte changed."""
+"""Memory is prefaulted ahead of its use, as much as promised, while the model is idle; and no byte changes."""
 
 import ctypes
 import mmap
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.limits import HANG_S
-from tokenline.models.cpu.populate import Populator
+from tokenline.models.cpu.prefault import Prefaulter
 
 BLOCK = 64 * 1024
 BLOCKS = 400
@@ -27,23 +27,23 @@ def share_resident(array: np.ndarray, start: int, end: int) -> float:
     return sum(page & 1 for page in vector) / pages
 
 
-def until_populated(populator: Populator, blocks: int) -> None:
+def until_prefaulted(prefaulter: Prefaulter, blocks: int) -> None:
     deadline = time.monotonic() + HANG_S
-    while populator.populated < blocks:
+    while prefaulter.prefaulted < blocks:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
 def test_what_is_ready_stays_ahead_of_what_is_used() -> None:
     keys, values = (np.zeros((BLOCKS, BLOCK // 2), np.uint8) for _ in range(2))
-    populator = Populator((keys, values), BLOCKS)
-    until_populated(populator, 100)
-    with populator.step(150):
-        until_populated(populator, 150)  # too few are left to wait for a pause
-    until_populated(populator, 250)
-    with populator.step(100):  # blocks that are used again need nothing
+    prefaulter = Prefaulter((keys, values), BLOCKS)
+    until_prefaulted(prefaulter, 100)
+    with prefaulter.step(150):
+        until_prefaulted(prefaulter, 150)  # too few are left to wait for a pause
+    until_prefaulted(prefaulter, 250)
+    with prefaulter.step(100):  # blocks that are used again need nothing
         pass
-    assert populator.populated == 250
+    assert prefaulter.prefaulted == 250
     for array in (keys, values):
         assert share_resident(array, 0, 250 * BLOCK // 2) == 1
         assert not array.any()
@@ -51,17 +51,17 @@ def test_what_is_ready_stays_ahead_of_what_is_used() -> None:
 
 def test_a_step_that_needs_little_is_left_alone() -> None:
     blocks = np.zeros((BLOCKS, BLOCK), np.uint8)
-    populator = Populator((blocks,), BLOCKS)
-    until_populated(populator, 100)
-    with populator.step(10):
+    prefaulter = Prefaulter((blocks,), BLOCKS)
+    until_prefaulted(prefaulter, 100)
+    with prefaulter.step(10):
         time.sleep(0.1)
-        assert populator.populated == 100
-    until_populated(populator, 110)
+        assert prefaulter.prefaulted == 100
+    until_prefaulted(prefaulter, 110)
 
 
 def test_no_byte_changes_that_is_written_meanwhile() -> None:
     blocks = np.zeros((BLOCKS, BLOCK), np.uint8)
-    populator = Populator((blocks,), BLOCKS)
+    prefaulter = Prefaulter((blocks,), BLOCKS)
 
     def write() -> None:
         for block in range(BLOCKS):
@@ -70,8 +70,8 @@ def test_no_byte_changes_that_is_written_meanwhile() -> None:
     writer = threading.Thread(target=write)
     writer.start()
     for used in range(0, BLOCKS + 1, 10):
-        with populator.step(used):
+        with prefaulter.step(used):
             pass
-    until_populated(populator, BLOCKS)
+    until_prefaulted(prefaulter, BLOCKS)
     writer.join()
     assert np.array_equal(blocks, np.broadcast_to((np.arange(BLOCKS) % 251).astype(np.uint8)[:, None], blocks.shape))

@@ -11,9 +11,9 @@ from tokenline.models.cpu.attention import SCRATCH_BYTES, UNIT_ROWS
 from tokenline.models.cpu.rows import quantised_bytes
 from tokenline.models.cpu.simd import kernel, read_i64
 
-OWN_ROWS = 64  # rows that a thread has memory for: at most as many in a wide step, or at once in the head
+OWN_ROWS = 64  # rows that a thread has memory for: the most in a step by outputs, or at once in the head
 GATE_PAD = 192  # bytes, so that rows of gate and up do not all fall on the same lines of the cache
-LAYER_PHASES = 9  # wide: preparing and computing 4 products, and attention
+LAYER_PHASES = 9  # by outputs: preparing and computing 4 products, and attention
 LAYER_NORMS = 4  # rows of `Weights.norms` that a layer has:
 ATTENTION_NORM, ATTENTION_POST_NORM, MLP_NORM, MLP_POST_NORM = 0, 1, 2, 3
 
@@ -60,7 +60,7 @@ class Weights(NamedTuple):
     ropes: int  # int64 [layers]: which of the step's rotations; -1: none
 
 
-class Job(NamedTuple):
+class StepArgs(NamedTuple):
     """One batch of T rows; all but the counts and strides are addresses."""
 
     rows: int  # T
@@ -71,12 +71,12 @@ class Job(NamedTuple):
     sin: int
     tables: int  # int32: the block tables one after another
     num_items: int
-    num_last_items: int  # tall: further ones, for the last layer: the wanted rows alone
+    num_last_items: int  # by rows: further ones, for the last layer: the wanted rows alone
     items: int  # int64 [all of them, 5]: first row, rows, block table, span or -1 for all, first row of sequence
-    row_parts: int  # int64 [T + 1]: wide: the first part of the row in Memory.parts
+    row_parts: int  # int64 [T + 1]: by outputs: the first part of the row in Memory.parts
     num_wanted: int
     wanted: int  # int64 [num_wanted]: rows whose logits are asked for, ascending
-    wide: int
+    by_outputs: int  # whether the step is split over outputs, else over rows: see `step.py`
     keys: int  # the pool
     values: int
     layer_stride: int  # bytes, both for keys and values
@@ -93,7 +93,7 @@ class Memory(NamedTuple):
     branch: int  # the same, with post_norms only: what attention or MLP gave, before its norm
     qkv: int  # float32 [>= T, qkv_columns]
     attention: int  # float32 [>= T, attention_columns]
-    parts: int  # uint8 [parts, heads, state_bytes]: wide: attention by span
+    parts: int  # uint8 [parts, heads, state_bytes]: by outputs: attention by span
     logits: int  # float32 [>= R, vocab_columns]
     sync: int  # int64 [phases, 2]: tasks claimed and tasks done, each on top of `epoch`
     epoch: int  # number of the step times 2**32: what a late thread finds of a later step looks like a closed phase
@@ -127,6 +127,6 @@ def sync_words(layers: int) -> int:
 
 
 @kernel
-def word(address, index):  # type: ignore[no-untyped-def]
+def load_i64(address, index):  # type: ignore[no-untyped-def]
     """Element `index` of an int64 array."""
     return read_i64(address + index * 8)
