@@ -33,7 +33,10 @@ def render(
         Path | None, typer.Option(metavar="FILE", help="A Jinja chat template to use instead of the model's own.")
     ] = None,
 ) -> None:
-    """Show the token line of a request: the body of a chat completion, or {"prompt": ...}."""
+    """Show the token line of a request.
+
+    REQUEST is the body of a chat completion, or {"prompt": ...}.
+    """
     import json
 
     data = _read(request)

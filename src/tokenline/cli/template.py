@@ -33,7 +33,7 @@ def template(context: typer.Context) -> None:
 @app.command()
 def check(
     target: Annotated[
-        str | None, typer.Argument(metavar="[MODEL|FILE]", help=f"{MODEL_HELP} Or a Jinja file.", show_default=False)
+        str | None, typer.Argument(metavar="MODEL|FILE", help=f"{MODEL_HELP} Or a Jinja file.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
