@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.parse.fake_tokens import Vocabulary
 from tokenline.grammar.compiler import GrammarCompiler, MakeGrammar
-from tokenline.grammar.matching import Grammar
+from tokenline.grammar.matching import GrammarState
 from tokenline.grammar.spec import ConstraintSpec
 
 PIECES = [bytes([byte]) for byte in range(256)] + ['{"', '":', '", "', "true", "12", "中", "😀", "name", "]}", "  "]
@@ -34,14 +34,14 @@ def byte_compiler(**options: Any) -> GrammarCompiler:
     return GrammarCompiler(tokens, 257, 257, {256}, encode=encode_bytes, **options)
 
 
-def allowed_ids(grammar: Grammar, vocab_size: int = PADDED) -> np.ndarray:
+def allowed_ids(grammar: GrammarState, vocab_size: int = PADDED) -> np.ndarray:
     mask = grammar.mask()
     assert mask.dtype == np.int32
     assert len(mask) == -(-vocab_size // 32)
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocab_size])
 
 
-def is_allowed(grammar: Grammar, token_id: int) -> bool:
+def is_allowed(grammar: GrammarState, token_id: int) -> bool:
     return bool(grammar.mask().view(np.uint32)[token_id // 32] >> token_id % 32 & 1)
 
 

@@ -11,7 +11,7 @@ from tests.grammar.kinds import INTEGER, closed
 from tests.parse.fake_tokens import Vocabulary
 from tokenline.grammar.compiler import GrammarCompiler
 from tokenline.grammar.library import LibraryError, on_large_stack
-from tokenline.grammar.matching import Grammar
+from tokenline.grammar.matching import GrammarState
 from tokenline.grammar.spec import Choice, Function, JsonSchema, NamedCall, Regex, RequiredCalls, StrictTools
 
 
@@ -20,7 +20,7 @@ def compiler() -> GrammarCompiler:
     return GrammarCompiler(TOKENS, VOCAB, PADDED, {END})
 
 
-def accept(grammar: Grammar, text: str) -> None:
+def accept(grammar: GrammarState, text: str) -> None:
     for byte in text.encode():
         grammar.accept(byte)
 

@@ -54,16 +54,16 @@ def test_every_field_that_is_refused_is_named_with_its_routes() -> None:
         (answers.ChatCompletion, "Chat completion"),
         (answers.ChatCompletionChunk, "Chat completion"),
         (answers.Completion, "Text completion"),
-        (answers.Usage, "Usage"),
+        (answers.UsageObject, "Usage"),
         (answers.ModelList, "Models"),
-        (answers.Tokens, "Tokens"),
+        (answers.TokensObject, "Tokens"),
     ],
 )
 def test_every_field_of_an_answer_is_named(answer: type, section: str) -> None:
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", SECTIONS[section]))))
     missing = {name for name in _keys(answer) if name not in words}
     if section != "Usage":
-        missing -= _keys(answers.Usage)  # it has a section of its own
+        missing -= _keys(answers.UsageObject)  # it has a section of its own
     assert not missing
 
 

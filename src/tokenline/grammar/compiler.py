@@ -16,13 +16,13 @@ from tokenline.grammar import notation, spec, tools
 from tokenline.grammar.errors import ConstraintError, unsupported
 from tokenline.grammar.library import Library, LibraryError, Matcher, Tokens
 from tokenline.grammar.limits import MAX_CHOICES_LENGTH, MAX_KEPT, MAX_KEPT_LENGTH
-from tokenline.grammar.matching import Grammar
+from tokenline.grammar.matching import GrammarState
 from tokenline.grammar.notation import quoted, slashed
 from tokenline.grammar.patterns import PatternError, whole_patterns
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_source import blame, in_words, json_rule
 
-MakeGrammar = Callable[[], Grammar]
+MakeGrammar = Callable[[], GrammarState]
 Source = tuple[str, Callable[[str], ConstraintError]]
 
 
@@ -56,7 +56,7 @@ class GrammarCompiler:
         self._kept_length = 0
 
     def compile(self, constraint: spec.ConstraintSpec) -> MakeGrammar:
-        """What makes a `Grammar` for each choice, which is cheap. Raises ConstraintError."""
+        """What makes a `GrammarState` for each choice, which is cheap. Raises ConstraintError."""
         source, blame = self._source(constraint.form)
         matcher = self._matcher(source, blame)
         free = self._anything
@@ -65,7 +65,7 @@ class GrammarCompiler:
             free = free.copy()
             for token_id in self._end_ids:
                 free.view(np.uint32)[token_id // 32] &= ~np.uint32(1 << token_id % 32)
-        return partial(Grammar, matcher, free, constraint.begins_after.encode(), self._tokens)
+        return partial(GrammarState, matcher, free, constraint.begins_after.encode(), self._tokens)
 
     def _matcher(self, source: str, blame: Callable[[str], ConstraintError]) -> Matcher:
         try:
@@ -126,7 +126,7 @@ class GrammarCompiler:
 
     def _strict_source(self, form: spec.StrictTools) -> Source:
         schemas = self._schemas()
-        strict = tools.StrictTools(form.functions, form.tool_parser, schemas, self._library.special_id)
+        strict = tools.StrictCalls(form.functions, form.tool_parser, schemas, self._library.special_id)
         schemas.finish()
         self._check_each(strict.prepared, schemas)
         return strict.source(), _plain_blame

@@ -9,7 +9,7 @@ from tokenline.grammar.library import LibraryError, Matcher, Tokens
 _KEPT = 256  # bytes before the awaited text that are kept; no token is longer
 
 
-class Grammar:
+class GrammarState:
     """Fulfils the engine's Constraint protocol. Its errors are ordinary exceptions, and end this one answer."""
 
     def __init__(self, compiled: Matcher, free: np.ndarray, begins_after: bytes, tokens: Tokens) -> None:

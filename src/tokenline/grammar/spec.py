@@ -46,7 +46,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class NamedCall:
-    """The arguments of this function, as JSON without anything around them (`parse.tools.forced.NamedCall`)."""
+    """The arguments of this function, as JSON without anything around them (see `parse.tools.forced`)."""
 
     function: Function
     index: int = 0  # of the function in the request's tools, for errors
@@ -54,7 +54,7 @@ class NamedCall:
 
 @dataclass(frozen=True, slots=True)
 class RequiredCalls:
-    """A JSON list of calls, at least one: [{"name": ..., "parameters": {...}}] (`parse.tools.forced.RequiredCalls`)."""
+    """A JSON list of calls, at least one: [{"name": ..., "parameters": {...}}] (see `parse.tools.forced`)."""
 
     functions: tuple[Function, ...]
     parallel: bool = True  # False: exactly one

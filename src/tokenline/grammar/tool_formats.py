@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
-class JsonCalls:
+class JsonCallFormat:
     """`begin`, one JSON object of a name and arguments (`listed`: a list of them), `end`."""
 
     begin: tuple[str, ...]
@@ -28,7 +28,7 @@ class BareCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedCalls:
+class NamedCallFormat:
     """`section`, then for each call `begin`, the name, `separator`, the arguments as JSON, `end`; then `section_end`.
 
     Without a section the calls stand by themselves.
@@ -44,7 +44,7 @@ class NamedCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class XmlCalls:
+class XmlCallFormat:
     """`section`, for each call `call`, the name, `name_end`, its parameters, `call_end`; then `section_end`."""
 
     section: str
@@ -59,42 +59,42 @@ class XmlCalls:
     value_lines: bool = False  # values stand on lines of their own
 
 
-_QWEN3_CODER = XmlCalls(
+_QWEN3_CODER = XmlCallFormat(
     *("<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", ">", "</parameter>"),
     value_lines=True,
 )
-_SEED_OSS = XmlCalls(
+_SEED_OSS = XmlCallFormat(
     *("<seed:tool_call>", "</seed:tool_call>", "<function=", ">", "</function>", "<parameter=", ">", "</parameter>"),
     value_lines=True,
 )
-_MINIMAX_M2 = XmlCalls(
+_MINIMAX_M2 = XmlCallFormat(
     *("<minimax:tool_call>", "</minimax:tool_call>", '<invoke name="', '">', "</invoke>"),
     *('<parameter name="', '">', "</parameter>"),
 )
-_GLM45 = XmlCalls(
+_GLM45 = XmlCallFormat(
     *("<tool_call>", "</tool_call>", "", "", "", "<arg_key>", "</arg_key>", "</arg_value>"), value="<arg_value>"
 )
-_TOOL_CALLS = JsonCalls(("<tool_calls>",), "</tool_calls>", listed=True)
+_TOOL_CALLS = JsonCallFormat(("<tool_calls>",), "</tool_calls>", listed=True)
 _LLAMA = BareCalls("<|python_tag|>")
 
-FORMATS: Mapping[str, JsonCalls | BareCalls | NamedCalls | XmlCalls] = MappingProxyType(
+FORMATS: Mapping[str, JsonCallFormat | BareCalls | NamedCallFormat | XmlCallFormat] = MappingProxyType(
     {
-        "hermes": JsonCalls(("<tool_call>",), "</tool_call>"),
-        "longcat": JsonCalls(("<longcat_tool_call>",), "</longcat_tool_call>"),
-        "nemotron_v2": JsonCalls(("<TOOLCALL>",), "</TOOLCALL>", listed=True),
+        "hermes": JsonCallFormat(("<tool_call>",), "</tool_call>"),
+        "longcat": JsonCallFormat(("<longcat_tool_call>",), "</longcat_tool_call>"),
+        "nemotron_v2": JsonCallFormat(("<TOOLCALL>",), "</TOOLCALL>", listed=True),
         "jamba": _TOOL_CALLS,
         "hunyuan_a13b": _TOOL_CALLS,
-        "phi4_mini_json": JsonCalls(("functools", "<|tool_call|>"), listed=True),
-        "granite": JsonCalls(("<|tool_call|>", "<tool_call>"), listed=True),
+        "phi4_mini_json": JsonCallFormat(("functools", "<|tool_call|>"), listed=True),
+        "granite": JsonCallFormat(("<|tool_call|>", "<tool_call>"), listed=True),
         "llama3_json": _LLAMA,
         "llama4_json": _LLAMA,
-        "mistral": NamedCalls("[TOOL_CALLS]", "[ARGS]"),
-        "functionary_v3_1": NamedCalls("<function=", ">", "</function>"),
-        "deepseek_v31": NamedCalls(
+        "mistral": NamedCallFormat("[TOOL_CALLS]", "[ARGS]"),
+        "functionary_v3_1": NamedCallFormat("<function=", ">", "</function>"),
+        "deepseek_v31": NamedCallFormat(
             *("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
             *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
         ),
-        "kimi_k2": NamedCalls(
+        "kimi_k2": NamedCallFormat(
             *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
             *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
             before_name="functions.",

@@ -17,7 +17,7 @@ from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_source import json_rule
 from tokenline.grammar.schema_values import resolved
 from tokenline.grammar.spec import Function
-from tokenline.grammar.tool_formats import FORMATS, BareCalls, JsonCalls, NamedCalls, XmlCalls
+from tokenline.grammar.tool_formats import FORMATS, BareCalls, JsonCallFormat, NamedCallFormat, XmlCallFormat
 from tokenline.grammar.xml_values import Parameters
 
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -80,7 +80,7 @@ def _call(name: str, arguments: Any, name_key: str = "name", arguments_key: str 
     }
 
 
-class StrictTools:
+class StrictCalls:
     """Free text with calls in one parser's format, as a grammar."""
 
     def __init__(self, functions: Sequence[Function], parser: str, schemas: Schemas, special_id: SpecialId) -> None:
@@ -100,13 +100,13 @@ class StrictTools:
     def source(self) -> str:
         """The grammar. To be called when the schemas are finished."""
         match self._format:
-            case JsonCalls():
+            case JsonCallFormat():
                 self._json_calls(self._format)
             case BareCalls():
                 return self._bare_calls(self._format)
-            case NamedCalls():
+            case NamedCallFormat():
                 self._named_calls(self._format)
-            case XmlCalls():
+            case XmlCallFormat():
                 self._xml_calls(self._format)
         return self._free_text([])
 
@@ -137,7 +137,7 @@ class StrictTools:
 
     # Formats
 
-    def _json_calls(self, form: JsonCalls) -> None:
+    def _json_calls(self, form: JsonCallFormat) -> None:
         calls: Any = {
             "anyOf": [
                 _call(function.name, arguments, form.name, form.arguments)
@@ -172,7 +172,7 @@ class StrictTools:
         colon, comma = "/[ \\t\\r\\n]{0,8}:[ \\t\\r\\n]{0,8}/", '/[ \\t\\r\\n]{0,8},[ \\t\\r\\n]{0,128}"/'
         return f'"name\\"" {colon} {name} {comma} "parameters\\"" {colon} arguments_{index} WS? "}}"'
 
-    def _named_calls(self, form: NamedCalls) -> None:
+    def _named_calls(self, form: NamedCallFormat) -> None:
         calls = []
         for index, function in enumerate(self._functions):
             self._rule(f"arguments_{index}", json_rule(self.prepared[index], self._schemas))
@@ -188,7 +188,7 @@ class StrictTools:
             body = f"{begin} call (WS? {begin} call)* WS? {self._marker(form.section_end)}"
             self._blocks.append((self._marker(form.section), "WS? " + body))
 
-    def _xml_calls(self, form: XmlCalls) -> None:
+    def _xml_calls(self, form: XmlCallFormat) -> None:
         parameters = Parameters(form, self._schemas, self._rule)
         calls = []
         for index, (function, prepared) in enumerate(zip(self._functions, self.prepared, strict=True)):

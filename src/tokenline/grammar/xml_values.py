@@ -14,7 +14,7 @@ from tokenline.grammar.notation import quoted, slashed
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_source import json_rule
 from tokenline.grammar.schema_values import Values, listed_values, resolved, value_type
-from tokenline.grammar.tool_formats import XmlCalls
+from tokenline.grammar.tool_formats import XmlCallFormat
 from tokenline.grammar.vocabulary import ABOUT
 
 _PLAIN = {"type"}  # keywords of a schema without conditions
@@ -25,7 +25,7 @@ _MAX_NESTING = 8
 class Parameters:
     """Rules for the parameters of functions in one format."""
 
-    def __init__(self, form: XmlCalls, schemas: Schemas, rule: Callable[[str, str], None]) -> None:
+    def __init__(self, form: XmlCallFormat, schemas: Schemas, rule: Callable[[str, str], None]) -> None:
         """`rule`: adds a rule of this name to the grammar."""
         self._form = form
         self._schemas = schemas

@@ -14,7 +14,7 @@ from tokenline.parse.parser import Parser, PlainParser, Reader
 from tokenline.parse.reasoning import ReasoningFormat, ReasoningReader
 from tokenline.parse.sink import new_call_id
 from tokenline.parse.tools import xml_calls
-from tokenline.parse.tools.forced import NamedCall, RequiredCalls
+from tokenline.parse.tools.forced import NamedCallReader, RequiredCallsReader
 from tokenline.parse.tools.gemma import GemmaCalls
 from tokenline.parse.tools.json_calls import HERMES, JsonCalls, JsonFormat
 from tokenline.parse.tools.llama3 import Llama3Calls
@@ -135,7 +135,7 @@ def make_parser(
         readers.append(ReasoningReader(form, prompt_end))
         dropped = form.dropped
     if forced is not None:
-        readers.append(NamedCall(forced) if forced else RequiredCalls())
+        readers.append(NamedCallReader(forced) if forced else RequiredCallsReader())
     elif harmony:
         readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None))
     elif tool_parser is not None:

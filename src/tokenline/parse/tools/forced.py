@@ -6,7 +6,7 @@ from tokenline.parse.source import Reading, Source
 from tokenline.parse.tools.json_calls import copy_arguments, read_calls
 
 
-class NamedCall:
+class NamedCallReader:
     """`tool_choice` names a function: the answer is its arguments."""
 
     markers = ()
@@ -26,7 +26,7 @@ class NamedCall:
         give_back(source, sink)
 
 
-class RequiredCalls:
+class RequiredCallsReader:
     """`tool_choice: "required"`: the answer is a list of `{"name": .., "parameters": {..}}`, or one of them."""
 
     markers = ()

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict  # pydantic asks for this one before Pyt
 from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason
-from tokenline.service.events import Usage as UsageCounts
+from tokenline.service.events import Usage
 
 DONE = "[DONE]"  # ends every stream
 
@@ -37,7 +37,7 @@ class CacheAccount(TypedDict):
     )
 
 
-class Usage(TypedDict):
+class UsageObject(TypedDict):
     prompt_tokens: int
     completion_tokens: int  # generated ids of all choices, the one that ended the answer included
     total_tokens: int
@@ -98,7 +98,7 @@ class ChatCompletion(TypedDict):
     created: int
     model: str
     choices: list[ChatChoice]
-    usage: Usage
+    usage: UsageObject
     prompt_token_ids: NotRequired[list[int]]  # with return_token_ids
 
 
@@ -124,7 +124,7 @@ class ChatCompletionChunk(TypedDict):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: NotRequired[Usage | None]  # with stream_options.include_usage: null on all chunks but the last
+    usage: NotRequired[UsageObject | None]  # with stream_options.include_usage: null on all chunks but the last
     prompt_token_ids: NotRequired[list[int]]
 
 
@@ -152,7 +152,7 @@ class Completion(TypedDict):
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: NotRequired[Usage | None]
+    usage: NotRequired[UsageObject | None]
 
 
 class ModelCard(TypedDict):
@@ -168,14 +168,14 @@ class ModelList(TypedDict):
     data: list[ModelCard]
 
 
-class Tokens(TypedDict):
+class TokensObject(TypedDict):
     count: int
     max_model_len: int
     tokens: list[int]
     token_strs: NotRequired[list[str]]
 
 
-class Prompt(TypedDict):
+class PromptObject(TypedDict):
     prompt: str
 
 
@@ -183,9 +183,9 @@ class ErrorObject(TypedDict):
     error: dict[str, Any]
 
 
-def usage_of(counts: UsageCounts) -> Usage:
+def usage_of(counts: Usage) -> UsageObject:
     use = counts.cache
-    usage: Usage = {
+    usage: UsageObject = {
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,
         "total_tokens": counts.prompt_tokens + counts.completion_tokens,

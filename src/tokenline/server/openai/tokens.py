@@ -12,7 +12,7 @@ from tokenline.render.check import check_ids
 from tokenline.server.body import read_body, takes
 from tokenline.server.errors import api_errors
 from tokenline.server.log import record_of
-from tokenline.server.openai.answers import Prompt, Tokens
+from tokenline.server.openai.answers import PromptObject, TokensObject
 from tokenline.server.openai.read import chat_input
 from tokenline.server.openai.wire import DetokenizeBody, TemplateBody, TokenizeBody
 from tokenline.server.state import ServerState
@@ -28,7 +28,7 @@ def token_routes(state: ServerState) -> APIRouter:
     def faults(http: HTTPRequest) -> AbstractContextManager[None]:
         return api_errors(record_of(http).id, IDENTITY)
 
-    @router.post("/tokenize", responses={200: {"model": Tokens}}, openapi_extra=takes(TokenizeBody))
+    @router.post("/tokenize", responses={200: {"model": TokensObject}}, openapi_extra=takes(TokenizeBody))
     async def tokenize(http: HTTPRequest) -> Response:
         """The ids of a prompt, exactly those that a completion of it would be given."""
         caller = state.caller(http)
@@ -36,12 +36,12 @@ def token_routes(state: ServerState) -> APIRouter:
         state.model_name(body.model)
         with faults(http):
             ids = await tokenize_body(state, body, caller)
-        answer: Tokens = {"count": len(ids), "max_model_len": service.engine.limits.max_model_len, "tokens": ids}
+        answer: TokensObject = {"count": len(ids), "max_model_len": service.engine.limits.max_model_len, "tokens": ids}
         if body.return_token_strs:
             answer["token_strs"] = [tokenizer.token_bytes(i).decode(errors="replace") for i in ids]
         return JSONResponse(answer)
 
-    @router.post("/detokenize", responses={200: {"model": Prompt}}, openapi_extra=takes(DetokenizeBody))
+    @router.post("/detokenize", responses={200: {"model": PromptObject}}, openapi_extra=takes(DetokenizeBody))
     async def detokenize(http: HTTPRequest) -> Response:
         """The text of some ids."""
         state.caller(http)
@@ -51,7 +51,7 @@ def token_routes(state: ServerState) -> APIRouter:
             check_ids(body.tokens, tokenizer.vocab_size, ("tokens",))
         return JSONResponse({"prompt": tokenizer.decode(body.tokens)})
 
-    @router.post("/apply-template", responses={200: {"model": Prompt}}, openapi_extra=takes(TemplateBody))
+    @router.post("/apply-template", responses={200: {"model": PromptObject}}, openapi_extra=takes(TemplateBody))
     async def template(http: HTTPRequest) -> Response:
         """The text that the chat template makes of a conversation."""
         state.caller(http)
