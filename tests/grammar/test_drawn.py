@@ -63,7 +63,7 @@ def drawn_schema(draw: random.Random, depth: int = 3) -> Any:
 
 
 @pytest.mark.parametrize("close_objects", [False, True])
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, 8))])
 def test_drawn_answers_fulfil_drawn_schemas(part: int, close_objects: bool):
     jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema tells which values are valid")
     compiler = GrammarCompiler(TOKENS, VOCAB, PADDED, {END}, encode=encode_bytes, close_objects=close_objects)
