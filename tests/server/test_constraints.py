@@ -77,8 +77,13 @@ async def test_an_answer_ends_with_its_grammar_whatever_its_least_length(served:
 
 
 async def test_a_grammar_and_ignore_eos(served: Served):
-    for route, asked in ((CHAT, {"messages": MESSAGES}), (TEXT, {"prompt": "a"})):
-        response = await served.http.post(route, json={**asked, "guided_choice": ["yes"], "ignore_eos": True})
+    guided: dict[str, Any] = {"guided_choice": ["yes"]}
+    for route, asked in (
+        (CHAT, {"messages": MESSAGES, **guided}),
+        (TEXT, {"prompt": "a", **guided}),
+        (CHAT, {"messages": MESSAGES, "tools": TOOLS, "tool_choice": "required"}),
+    ):
+        response = await served.http.post(route, json={**asked, "ignore_eos": True})
         assert response.status_code == 400
         assert response.json()["error"]["param"] == "ignore_eos"
 

@@ -4,6 +4,7 @@ It is a telegram: `{"to_model": "text", "words": 5, "live": true}`. The whole an
 events and an end of its own. Its errors name its own fields, in a shape of their own.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,8 +103,6 @@ async def test_an_answer_is_the_same_whole_streamed_and_in_the_other_protocol(te
     lines = streamed.text.split("\n\n")
     assert lines[0] == f'event: read\ndata: {{"remembered":{whole["read"] - 1}}}'
     assert lines[-2:] == ["event: end\ndata: over", ""]
-    import json
-
     words = [json.loads(line.split("data: ")[1])["word"] for line in lines if line.startswith("event: word")]
     assert "".join(words) == whole["from_model"]
     body = {"messages": [{"role": "user", "content": "你好 👋"}], "max_tokens": 8, "temperature": 0}

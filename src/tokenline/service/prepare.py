@@ -147,13 +147,11 @@ def chat_constraint(parsers: ParserChoice, request: ChatRequest, line: Line) -> 
     forced = _tool_constraint(parsers, request)
     if forced is not None and request.output is not None:
         raise FieldError(("output",), "cannot be combined with tools that are forced or strict.")
-    form = forced or request.output
-    if form is None:
-        return None
-    if request.limits.ignore_eos:
-        field = ("tools",) if isinstance(form, StrictTools) else ("tool_choice",)
+    if forced is not None and request.limits.ignore_eos:
+        field = ("tools",) if isinstance(forced, StrictTools) else ("tool_choice",)
         raise FieldError(("ignore_eos",), "cannot be combined with ", field, ", which says where the answer ends.")
-    return ConstraintSpec(form, parsers.answer_begins_after(line))
+    form = forced or request.output
+    return None if form is None else ConstraintSpec(form, parsers.answer_begins_after(line))
 
 
 def _tool_constraint(parsers: ParserChoice, request: ChatRequest) -> NamedCall | RequiredCalls | StrictTools | None:
