@@ -26,6 +26,7 @@ from tokenline.service.request import (
     SALT,
     STOP,
     STOP_IDS,
+    AllowedTools,
     ChatRequest,
     GenerationRequest,
     NamedTool,
@@ -154,20 +155,26 @@ def chat_constraint(parsers: ParserChoice, request: ChatRequest, line: Line) -> 
     return None if form is None else ConstraintSpec(form, parsers.answer_begins_after(line))
 
 
+def check_tool_choice(request: ChatRequest) -> None:
+    """Raise FieldError for a choice of functions that the tools lack. For a chat that `render` has checked."""
+    chosen = request.tool_choice
+    names = (chosen.name,) if isinstance(chosen, NamedTool) else ()
+    if isinstance(chosen, AllowedTools):
+        names = chosen.names
+    known = {tool["function"]["name"] for tool in request.chat.tools or ()}
+    for name in names:
+        if name not in known:
+            raise FieldError(("tool_choice",), f"names the function {shown(name)}, which ", ("tools",), " lacks.")
+
+
 def _tool_constraint(parsers: ParserChoice, request: ChatRequest) -> NamedCall | RequiredCalls | StrictTools | None:
     """What a forced `tool_choice` or strict tools ask for."""
     if not request.may_call_tools:
         return None
-    functions = tuple(_function(tool) for tool in request.chat.tools or ())
-    wanted = request.tool_choice
-    if isinstance(wanted, NamedTool):
-        index = next((index for index, function in enumerate(functions) if function.name == wanted.name), None)
-        if index is None:
-            raise FieldError(
-                ("tool_choice",), f"names the function {shown(wanted.name)}, which ", ("tools",), " lacks."
-            )
-        return NamedCall(functions[index], index)
-    if wanted == "required":
+    functions = tuple(_function(tool) for tool in request.callable_tools)
+    if isinstance(request.tool_choice, NamedTool):
+        return NamedCall(functions[0])
+    if request.must_call_tools:
         return RequiredCalls(functions, request.parallel_tool_calls)
     if parsers.tool_parser is not None and any(function.strict for function in functions):
         return StrictTools(functions, parsers.tool_parser)

@@ -17,7 +17,7 @@ from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
 from tokenline.service.parsers import ParserChoice
-from tokenline.service.prepare import Room, chat_constraint, check_values
+from tokenline.service.prepare import Room, chat_constraint, check_tool_choice, check_values
 from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
 
 LARGE_BYTES = 64 * 1024
@@ -43,6 +43,7 @@ class Service:
         self.parsers.check(request)
         namespace = namespace_of(request)
         line = await self.chat_line(request.chat, namespace, request.size)
+        check_tool_choice(request)
         constraint = chat_constraint(self.parsers, request, line)
         prompt = Prompt(
             line=line,
@@ -50,6 +51,7 @@ class Service:
             stop=request.limits.stop,
             make_parser=lambda: self.parsers.parser_of(request, line),
             continues_text=request.chat.continue_final_message,
+            tool_places=request.callable_places,
             # When the client sends this answer back as history, its line keeps the generated ids (invariant 7).
             on_answer=lambda ids: self.renderer.remember(line, ids, namespace=namespace),
         )
