@@ -51,6 +51,7 @@ class LedgerModel:
         self.device = "cpu"
         self.weight_bytes = 0
         self.precision = "exact"
+        self.arithmetic = "integers"
         self.tokens_computed = 0
         self.fail_on: int | None = None  # raise when a batch has this id
         self.nan_on: int | None = None  # broken logits where a line ends with this id

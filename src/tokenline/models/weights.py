@@ -254,7 +254,7 @@ class GGUFCheckpoint(Checkpoint):
         self._check(found, lambda name: name == "rope_freqs.weight")
 
     def _find_fused(self) -> dict[str, tuple[GGUFTensor, int]]:
-        """Where the rows of q, k and v begin in blk.N.attn_qkv, by role: one behind the other, each as it would be alone.
+        """Where the rows of q, k and v begin in blk.N.attn_qkv, by role: one part behind the other, each as if alone.
 
         `convert_hf_to_gguf.py --fuse-qkv` writes them so; llama-model.cpp (create_tensor_qkv) reads them.
         """
