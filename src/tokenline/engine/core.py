@@ -17,6 +17,7 @@ from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefill_budget import MAX_STALL_S, PrefillBudget, PrefillSpeed
 from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.prefix_hashes import PrefixHashes
+from tokenline.engine.progress import log_long_prefill, progress_step
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
@@ -40,6 +41,7 @@ class EngineCore:
     max_stall_s: float = MAX_STALL_S  # see EngineSettings
     evictions_remembered: int = 65_536
     clock: Callable[[], float] = time.monotonic
+    announce: Callable[[list[Step]], None] = lambda steps: None  # takes steps that are not to wait for `step` to end
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
@@ -110,6 +112,8 @@ class EngineCore:
                 keys = self._hashes.of(sequence.namespace, sequence.line)
                 sequence.evicted = self.evictions.ask(keys, sequence.cached)
                 sequence.longest_match = self.cache.lookup(sequence.namespace, sequence.line).length
+            if (begun := progress_step(sequence, now)) is not None:
+                self.announce([begun])
         sampling = [chunk for chunk in chunks if chunk.samples]
         try:
             logits = self.model.forward(self._batch(chunks, sampling), self.kv)
@@ -123,9 +127,13 @@ class EngineCore:
             ) from error
         prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
         self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
+        steps: list[Step] = []
         for chunk in chunks:
             self.scheduler.computed(chunk)
-        steps: list[Step] = []
+            if chunk.length > 1 or chunk.sequence.request.reports_progress:
+                log_long_prefill(chunk.sequence, self.clock())
+                if (step := progress_step(chunk.sequence, self.clock())) is not None:
+                    steps.append(step)
         for chunk, result in zip(sampling, sampled, strict=True):
             if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue

@@ -85,6 +85,7 @@ class Request:
     # evicted. 0: in memory only. More: they also go to the disk when the request ends, to stay this long, if there is
     # room.
     retention_s: float | None = None
+    reports_progress: bool = False  # its steps also say how far its prompt is computed
 
 
 class TokenLogprob(NamedTuple):
@@ -111,6 +112,16 @@ class CacheUse:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How far a prompt is computed."""
+
+    total: int  # tokens of the prompt
+    cached: int  # of these, those that were found in the cache
+    processed: int  # of these, those whose keys and values are there by now, the cached ones included
+    elapsed_s: float  # since the prompt was first scheduled
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one engine step made for one choice of a request."""
 
@@ -121,6 +132,9 @@ class Step:
     finish_reason: FinishReason | None = None
     cache_use: CacheUse | None = None  # on the first step of choice 0, once per request
     error: str | None = None  # with FinishReason.ERROR: what happened, for the log and the client
+    # With `reports_progress`, in steps of choice 0 that have no ids: before its first chunk is computed, then after
+    # each one, so that the last says that all is processed.
+    progress: PromptProgress | None = None
 
 
 class RequestRefused(Exception):
