@@ -17,6 +17,7 @@ from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefill_budget import MAX_STALL_S, PrefillBudget, PrefillSpeed
 from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.prefix_hashes import PrefixHashes
+from tokenline.engine.progress import log_long_prefill, progress_step
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
@@ -43,6 +44,7 @@ class EngineCore:
     evictions_remembered: int = 65_536
     scored_logits_bytes: int = SCORED_LOGITS_BYTES
     clock: Callable[[], float] = time.monotonic
+    announce: Callable[[list[Step]], None] = lambda steps: None  # takes steps that are not to wait for `step` to end
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
@@ -118,6 +120,8 @@ class EngineCore:
                 sequence.evicted = self.evictions.ask(keys, held)
                 if sequence.evicted is not None:
                     sequence.longest_match = max(sequence.longest_match, held + sequence.evicted.tokens)
+            if (begun := progress_step(sequence, now)) is not None:
+                self.announce([begun])
         sampling = [chunk for chunk in chunks if chunk.samples]
         ending = [chunk.sequence for chunk in chunks if chunk.reaches_end and not chunk.samples]
         wanted = wanted_logits(chunks)
@@ -135,9 +139,13 @@ class EngineCore:
             ) from error
         prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
         self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
+        steps: list[Step] = []
         for chunk in chunks:
             self.scheduler.computed(chunk)
-        steps: list[Step] = []
+            if chunk.length > 1 or chunk.sequence.request.reports_progress:
+                log_long_prefill(chunk.sequence, self.clock())
+                if (step := progress_step(chunk.sequence, self.clock())) is not None:
+                    steps.append(step)
         for sequence, scores in scored:
             sequence.scored += scores
             if is_broken(scores):

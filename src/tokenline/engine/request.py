@@ -89,6 +89,7 @@ class Request:
     # None: none; k: log probabilities of the prompt's own ids, and of the k most likely ones at their places. Such a
     # prompt is computed as a whole: what the prefix cache holds of it has no logits.
     prompt_logprobs: int | None = None
+    reports_progress: bool = False  # its steps also say how far its prompt is computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,16 @@ class CacheUse:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How far a prompt is computed."""
+
+    total: int  # tokens of the prompt
+    cached: int  # of these, those that were found in the cache
+    processed: int  # of these, those whose keys and values are there by now, the cached ones included
+    elapsed_s: float  # since the prompt was first scheduled
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one engine step made for one choice of a request."""
 
@@ -119,6 +130,9 @@ class Step:
     cache_use: CacheUse | None = None  # on the first step of choice 0, once per request
     error: str | None = None  # with FinishReason.ERROR: what happened, for the log and the client
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None  # with the cache use, if asked for; of ids 1, 2, ...
+    # With `reports_progress`, in steps of choice 0 that have no ids: before its first chunk is computed, then after
+    # each one, so that the last says that all is processed.
+    progress: PromptProgress | None = None
 
 
 class RequestRefused(Exception):

@@ -37,6 +37,8 @@ class Sequence:
     longest_match: int = 0  # tokens of the prompt that were held then, the last one included
     evicted: Evicted | None = None  # what more of the prompt was held once
     cache_use_reported: bool = False
+    progress_reported: int | None = None  # tokens of the prompt that were said to be processed
+    progress_logged_s: float | None = None  # when the log last said how far the prompt is
     finish_reason: FinishReason | None = None
 
     def __post_init__(self) -> None:

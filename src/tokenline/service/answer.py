@@ -20,7 +20,7 @@ from tokenline.parse.delta import Delta, OutputParser, TokenBytes
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason, OutputStream
 from tokenline.render.line import Line
-from tokenline.service.events import Event, Piece, PromptDone, Usage, total
+from tokenline.service.events import Event, Piece, PromptAdvanced, PromptDone, Usage, total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +101,9 @@ class Answer:
     async def _take(self, step: Step) -> None:
         """The events of one step."""
         number = self._numbers[step.request_id]
+        if step.progress is not None:
+            self._events.append(PromptAdvanced(number, self._first_choice[number], step.progress))
+            return
         if step.cache_use is not None:
             self._cache_uses[number] = step.cache_use
             self._events.append(PromptDone(number, step.cache_use))

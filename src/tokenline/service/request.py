@@ -119,6 +119,7 @@ class GenerationRequest:
     limits: Limits = Limits()
     cache: CacheWishes = CacheWishes()
     output: OutputFormat | None = None  # what the answer must be; None: any text
+    reports_progress: bool = False  # the answer's events also say how far its prompts are computed
     size: int = 0  # bytes that it came in: a large one is worked on beside the event loop
     places: Places = IDENTITY
 

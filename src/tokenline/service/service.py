@@ -84,6 +84,7 @@ class Service:
             asked.limits.n,
             constraint,
             asked.cache.retention_s,
+            asked.reports_progress,
         )
 
     async def _prompt_line(self, request: TextRequest, given: str | list[int], place: Path) -> Line:
