@@ -26,7 +26,7 @@ class DefaultSampling:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], base: "DefaultSampling | None" = None) -> Self:
-        """`base`, with the values of `given` in the place of its own. Raises FieldError for a value that is not valid."""
+        """`base`, with the values of `given` instead of its own. Raises FieldError for a value that is not valid."""
         values = asdict(base or cls())
         for name, value in given.items():
             if name not in values:
@@ -49,3 +49,4 @@ class DefaultSampling:
 
 # Every token with the model's own probability: what vLLM and OpenAI's API do without a generation config.
 PLAIN = DefaultSampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0)
+SMALL_MODELS = DefaultSampling()

@@ -16,7 +16,7 @@ from tokenline.grammar.spec import ConstraintSpec, Function, NamedCall, Required
 from tokenline.render.check import check_ids
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
-from tokenline.service.default_sampling import DefaultSampling
+from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.request import (
     MAX_SALT_CHARACTERS,
@@ -65,7 +65,7 @@ class Room:
 
     renderer: Renderer
     limits: EngineLimits
-    default_sampling: DefaultSampling = DefaultSampling()
+    default_sampling: DefaultSampling = SMALL_MODELS
 
     @cached_property
     def vocab_size(self) -> int:

@@ -16,7 +16,7 @@ from tokenline.render.chat_input import ChatInput
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
-from tokenline.service.default_sampling import DefaultSampling
+from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.prepare import Room, chat_constraint, check_values
 from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
@@ -34,7 +34,7 @@ class Service:
         renderer: Renderer,
         engine: EngineClient,
         parsers: ParserChoice,
-        default_sampling: DefaultSampling = DefaultSampling(),
+        default_sampling: DefaultSampling = SMALL_MODELS,
     ):
         self.renderer = renderer
         self.engine = engine
