@@ -16,6 +16,7 @@ from tokenline.render.chat_input import ChatInput
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
+from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.prepare import Room, chat_constraint, check_tool_choice, check_values
 from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
@@ -28,11 +29,17 @@ T = TypeVar("T")
 class Service:
     """Layers 2 to 4 of one served model."""
 
-    def __init__(self, renderer: Renderer, engine: EngineClient, parsers: ParserChoice):
+    def __init__(
+        self,
+        renderer: Renderer,
+        engine: EngineClient,
+        parsers: ParserChoice,
+        default_sampling: DefaultSampling = SMALL_MODELS,
+    ):
         self.renderer = renderer
         self.engine = engine
         self.parsers = parsers
-        self.room = Room(renderer, engine.limits)
+        self.room = Room(renderer, engine.limits, default_sampling)
 
     async def answer(self, request: ChatRequest | TextRequest) -> Answer:
         """The answer to a request, not yet begun. Raises FieldError with a path of the request."""
