@@ -144,7 +144,7 @@ class DiskTier:
         The sequence has all its blocks already, and is not to be computed while `sequence.restore` is set.
         """
         size = self._kv.block_size
-        first, end = sequence.computed // size, (sequence.length - 1) // size  # the last id is always computed
+        first, end = sequence.computed // size, len(sequence.reusable) // size
         if end <= first or not self.store.num_files or self._writer.is_clearing or self._late:
             return
         keys = self._hashes.of(sequence.namespace, sequence.line[: end * size])

@@ -57,6 +57,7 @@ class Engine:
             disk_settings(self.settings),
             max_stall_s=self.settings.max_stall_s,
             evictions_remembered=self.settings.evictions_remembered,
+            announce=self._deliver,
         )
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}  # by request id

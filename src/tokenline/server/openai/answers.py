@@ -9,6 +9,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
+from tokenline.engine.request import PromptProgress
 from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason
@@ -110,6 +111,15 @@ class ChatDelta(TypedDict, total=False):
     tool_calls: list[ToolCallObject]
 
 
+class PromptProgressObject(TypedDict):
+    """llama.cpp's: in a stream with `return_progress`, how far the prompt is computed."""
+
+    total: int
+    cache: int  # of the total, found in the prefix cache
+    processed: int  # of the total, the cached ones included
+    time_ms: int  # since the prompt was begun
+
+
 class ChatChunkChoice(TypedDict):
     index: int
     delta: ChatDelta
@@ -126,6 +136,7 @@ class ChatCompletionChunk(TypedDict):
     choices: list[ChatChunkChoice]
     usage: NotRequired[UsageObject | None]  # with stream_options.include_usage: null on all chunks but the last
     prompt_token_ids: NotRequired[list[int]]
+    prompt_progress: NotRequired[PromptProgressObject]  # with return_progress
 
 
 class CompletionLogprobs(TypedDict):
@@ -153,6 +164,7 @@ class Completion(TypedDict):
     model: str
     choices: list[CompletionChoice]
     usage: NotRequired[UsageObject | None]
+    prompt_progress: NotRequired[PromptProgressObject]  # with return_progress, in a stream
 
 
 class ModelCard(TypedDict):
@@ -201,6 +213,15 @@ def usage_of(counts: Usage) -> UsageObject:
             "longest_match_tokens": use.longest_match,
         }
     return usage
+
+
+def progress_of(progress: PromptProgress) -> PromptProgressObject:
+    return {
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": round(progress.elapsed_s * 1000),
+    }
 
 
 def message_object(message: Message) -> ChatMessage:

@@ -23,6 +23,7 @@ from tokenline.server.openai.answers import (
     finish_reason_of,
     message_object,
     now_s,
+    progress_of,
     usage_of,
 )
 from tokenline.server.openai.logprobs import chat_entry
@@ -32,7 +33,7 @@ from tokenline.server.respond import respond
 from tokenline.server.sse import Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer
-from tokenline.service.events import Piece
+from tokenline.service.events import Piece, PromptAdvanced
 
 
 def chat_routes(state: ServerState) -> APIRouter:
@@ -110,6 +111,10 @@ class ChatShell:
         # Ids and log probabilities whose text is still held back wait for the next chunk of their choice.
         waiting = [_Gathered() for _ in range(answer.num_choices)]
         async for event in answer:
+            if isinstance(event, PromptAdvanced):
+                chunk = self._chunk(_chunk_choice(event.first_choice, {}))
+                chunk["prompt_progress"] = progress_of(event.progress)
+                yield Frame(chunk)
             if not isinstance(event, Piece):
                 continue
             held = waiting[event.choice]

@@ -16,8 +16,10 @@ from tokenline.server.openai.answers import (
     CompletionChoice,
     CompletionLogprobs,
     ErrorObject,
+    PromptProgressObject,
     finish_reason_of,
     now_s,
+    progress_of,
     usage_of,
 )
 from tokenline.server.openai.logprobs import completion_logprobs
@@ -27,7 +29,7 @@ from tokenline.server.respond import respond
 from tokenline.server.sse import Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer, Prompt
-from tokenline.service.events import Piece
+from tokenline.service.events import Piece, PromptAdvanced
 
 
 def completion_routes(state: ServerState) -> APIRouter:
@@ -88,6 +90,8 @@ class CompletionShell:
                     choice["prompt_token_ids"] = text.prompt.line.ids.tolist()
                 yield self._frame(choice)
         async for event in answer:
+            if isinstance(event, PromptAdvanced):
+                yield self._frame(_empty_choice(event.first_choice), progress_of(event.progress))
             if isinstance(event, Piece):
                 text = texts[event.choice]
                 text.add(event)
@@ -103,8 +107,10 @@ class CompletionShell:
     def _texts(self, answer: Answer) -> list["_Text"]:
         return [_Text(self._body, self._tokens, answer.prompt_of(choice)) for choice in range(answer.num_choices)]
 
-    def _frame(self, choice: CompletionChoice) -> Frame:
+    def _frame(self, choice: CompletionChoice, progress: PromptProgressObject | None = None) -> Frame:
         chunk = self._chunk(choice)
+        if progress is not None:
+            chunk["prompt_progress"] = progress
         if self._include_usage:
             chunk["usage"] = None
         return Frame(chunk)
@@ -117,6 +123,10 @@ class CompletionShell:
             "model": self._model,
             "choices": list(choices),
         }
+
+
+def _empty_choice(index: int) -> CompletionChoice:
+    return {"index": index, "text": "", "logprobs": None, "finish_reason": None}
 
 
 class _Text:

@@ -87,6 +87,7 @@ class GenerationBody(NamedBody):
     stop_token_ids: list[int] | None = Field(default=None, description=STOP_IDS)
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
+    return_progress: bool | None = _switch()  # llama.cpp's
     cache_salt: str | None = Field(default=None, description=SALT)
     response_format: dict[str, Any] | None = _object()
     # `read` says how these are read; the grammar room, which of them can be enforced.
