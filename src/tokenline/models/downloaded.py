@@ -5,8 +5,10 @@ the models' files.
 """
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +82,14 @@ def _hub_models() -> Iterator[DownloadedModel]:
             if any(name.endswith(".safetensors") for name in files) and "config.json" in files:
                 current = "main" in revision.refs or len(repo.revisions) == 1
                 name = repo.repo_id if current else f"{repo.repo_id}@{revision.commit_hash}"
-                remove = cache.delete_revisions(revision.commit_hash).execute
+                remove = partial(_remove, repo, list(revision.files))
                 yield DownloadedModel(name, revision.size_on_disk, revision.snapshot_path, remove)
                 continue
             for name in filter(is_gguf_model, files):
                 file = files[name]
+                remove = partial(_remove, repo, [file])
                 yield DownloadedModel(
-                    _gguf_name(repo.repo_id, name, list(files)),
-                    file.size_on_disk,
-                    file.file_path,
-                    _removal(cache, revision, file, len(files)),
+                    _gguf_name(repo.repo_id, name, list(files)), file.size_on_disk, file.file_path, remove
                 )
 
 
@@ -104,14 +104,18 @@ def _gguf_name(repo: str, file: str, files: list[str]) -> str:
     return f"{repo}:{file}"
 
 
-def _removal(cache: Any, revision: Any, file: Any, files: int) -> Callable[[], None]:
-    """Removes one file of a revision; with its last file, the revision."""
+def _remove(repo: Any, files: list[Any]) -> None:
+    """Remove files of a repository from the hub client's cache; with the last one, the repository.
 
-    def remove() -> None:
-        if files == 1:
-            cache.delete_revisions(revision.commit_hash).execute()
-            return
-        file.file_path.unlink()
-        file.blob_path.unlink(missing_ok=True)
-
-    return remove
+    The client's own `delete_revisions` goes by the commit alone, which copies of a repository share.
+    """
+    gone = {file.file_path for file in files}
+    still_used = {
+        file.blob_path for revision in repo.revisions for file in revision.files if file.file_path not in gone
+    }
+    for file in files:
+        file.file_path.unlink(missing_ok=True)
+        if file.blob_path not in still_used:
+            file.blob_path.unlink(missing_ok=True)
+    if not any(path.is_file() for path in (repo.repo_path / "snapshots").rglob("*")):
+        shutil.rmtree(repo.repo_path)
