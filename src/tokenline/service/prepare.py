@@ -26,16 +26,19 @@ from tokenline.service.request import (
     SALT,
     STOP,
     STOP_IDS,
+    TEXT_RANGES,
     ChatRequest,
     GenerationRequest,
     NamedTool,
+    TextRequest,
 )
 
 
 def check_values(request: GenerationRequest) -> None:
     """Raise FieldError for the first value that no model could honour."""
     sampling, limits = request.sampling, request.limits
-    for name, accepted in RANGES.items():
+    ranges = TEXT_RANGES if isinstance(request, TextRequest) else RANGES
+    for name, accepted in ranges.items():
         accepted.check(name, getattr(limits if hasattr(limits, name) else sampling, name))
     if len(limits.stop) > MAX_STOP_STRINGS:
         raise FieldError(("stop",), f"must be {STOP}; got {len(limits.stop)}.")
@@ -97,7 +100,7 @@ class Room:
         """How to continue a prompt of so many ids, which stands at `place`."""
         sampling, limits = request.sampling, request.limits
         max_tokens = limits.max_tokens
-        self._check_fits(prompt_tokens, max_tokens or 1, place)
+        self._check_fits(prompt_tokens, 1 if max_tokens is None else max_tokens, place)
         if max_tokens is None:
             room = self.limits.max_model_len - prompt_tokens
             max_tokens = room if limits.default_max_tokens is None else min(limits.default_max_tokens, room)

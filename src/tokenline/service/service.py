@@ -84,14 +84,18 @@ class Service:
             asked.limits.n,
             constraint,
             asked.cache.retention_s,
-            asked.reports_progress,
+            prompt_logprobs=asked.sampling.prompt_logprobs,
+            reports_progress=asked.reports_progress,
         )
 
     async def _prompt_line(self, request: TextRequest, given: str | list[int], place: Path) -> Line:
+        whole_context = request.limits.max_tokens == 0  # may be the prompt's: see `Room.sampling_params`
         if isinstance(given, str):
-            line = await self.text_line(given, place, namespace_of(request), request.size)
+            namespace = namespace_of(request)
+            line = await self.text_line(given, place, namespace, request.size, to_count=whole_context)
         else:
-            self.room.check_prompt(len(given), place)  # before each of them is looked at
+            if not whole_context:
+                self.room.check_prompt(len(given), place)  # before each of them is looked at
             line = self.renderer.ids(given, place, vocab_size=self.room.vocab_size)
         if len(line) == 0:
             raise FieldError(place, "has no tokens; there is nothing to continue.")

@@ -16,7 +16,6 @@ class Refusal(NamedTuple):
 GENERATION: Mapping[str, Refusal] = {
     "use_beam_search": Refusal("beam search is not supported", (False,)),
     "length_penalty": Refusal("beam search is not supported", (1,)),
-    "prompt_logprobs": Refusal("log probabilities of the prompt are not supported"),
     "truncate_prompt_tokens": Refusal("a prompt is never cut; send a shorter one"),
     "bad_words": Refusal("use 'logit_bias'", ([],)),
     "allowed_token_ids": Refusal("use 'logit_bias'"),
