@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tokenline.cli.console import CommandError, ended_by_ctrl_c
 from tokenline.cli.ready import DiskFacts, ServerFacts
 from tokenline.cli.serve_options import ServeOptions
+from tokenline.fields import FieldError
 from tokenline.models.progress import Progress
 
 if TYPE_CHECKING:
@@ -71,12 +72,19 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
             api_keys=options.api_keys,
             tool_call_parser=options.tool_call_parser,
             reasoning_parser=options.reasoning_parser,
+            generation_config=options.generation_config,
+            override_generation_config=options.override_generation_config,
             log_level=options.log_level,
             log_json=options.log_json,
         )
-        app = create_app(renderer, engine, settings)
+        try:
+            app = create_app(renderer, engine, settings)
+        except FieldError as error:  # the options' own values have been checked
+            raise CommandError(
+                f"the model's generation config: {error} --generation-config none ignores it."
+            ) from error
     disk = engine.snapshot().disk
-    parsers = app.state.server.service.parsers
+    service = app.state.server.service
     facts = ServerFacts(
         name=settings.model_names[0],
         family=model.config.family,
@@ -88,8 +96,9 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         pool_tokens=engine.limits.pool_tokens,
         max_model_len=engine.limits.max_model_len,
         disk=DiskFacts(options.cache_dir, disk.bytes, disk.max_bytes) if options.cache_dir and disk else None,
-        tool_parser=parsers.tool_parser,
-        reasoning_parser=parsers.reasoning_parser,
+        tool_parser=service.parsers.tool_parser,
+        reasoning_parser=service.parsers.reasoning_parser,
+        sampling=str(service.room.default_sampling),
         host=options.host,
         needs_key=bool(options.api_keys),
     )

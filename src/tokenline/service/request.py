@@ -108,7 +108,15 @@ class NamedTool:
     name: str
 
 
-ToolChoice = Literal["auto", "none", "required"] | NamedTool
+@dataclass(frozen=True, slots=True)
+class AllowedTools:
+    """Only these functions may be called. The prompt shows all tools, so that its cached prefix stays the same."""
+
+    names: tuple[str, ...]
+    required: bool = False  # the answer is to call one of them
+
+
+ToolChoice = Literal["auto", "none", "required"] | NamedTool | AllowedTools
 OutputFormat = JsonSchema | Regex | Choice | Grammar
 
 
@@ -136,8 +144,37 @@ class ChatRequest(GenerationRequest):
     parallel_tool_calls: bool = True
 
     @property
+    def callable_places(self) -> tuple[int, ...]:
+        """Where in `chat.tools` the tools stand that this answer may call. For a chat that `render` has checked."""
+        chosen = self.tool_choice
+        if chosen == "none":
+            return ()
+        if isinstance(chosen, NamedTool):
+            names = {chosen.name}
+        else:
+            names = set(chosen.names) if isinstance(chosen, AllowedTools) else None
+        tools = enumerate(self.chat.tools or ())
+        return tuple(index for index, tool in tools if names is None or tool["function"]["name"] in names)
+
+    @property
+    def callable_tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that this answer may call; a call of another one is a call of none."""
+        tools = self.chat.tools or ()
+        return tuple(tools[index] for index in self.callable_places)
+
+    @property
     def may_call_tools(self) -> bool:
         return bool(self.chat.tools) and self.tool_choice != "none"
+
+    @property
+    def must_call_tools(self) -> bool:
+        """The answer is a call, of one of several functions or of one."""
+        chosen = self.tool_choice
+        return (
+            chosen == "required"
+            or isinstance(chosen, NamedTool)
+            or (isinstance(chosen, AllowedTools) and chosen.required)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,4 +182,5 @@ class TextRequest(GenerationRequest):
     """Texts to continue, each given as text or as ids. A prompt's path is ("prompt",), or ("prompt", i) in a list."""
 
     prompts: tuple[str | list[Any], ...]
+    suffix: str | None = None  # what stands behind the answer, for models that fill in
     listed: bool = False  # the client sent a list of prompts, perhaps with one entry

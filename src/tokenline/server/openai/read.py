@@ -12,6 +12,7 @@ from tokenline.grammar.spec import Choice, Grammar, JsonSchema, Regex
 from tokenline.render.chat_input import ChatInput
 from tokenline.server.openai.wire import ChatBody, CompletionBody, GenerationBody, TemplateBody
 from tokenline.service.request import (
+    AllowedTools,
     CacheWishes,
     ChatRequest,
     Limits,
@@ -67,12 +68,15 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
             f" ({body.n or 1}).",
             code="unsupported_parameter",
         )
+    if body.suffix and body.echo:
+        raise FieldError(("suffix",), "cannot be combined with ", ("echo",), ": true.")
     output, place = _output(body)
     prompts, listed = read_prompts(body.prompt)
     return TextRequest(
         id=request_id,
         caller=caller,
         prompts=prompts,
+        suffix=body.suffix or None,
         listed=listed,
         sampling=_sampling(body, body.logprobs, _scored(body)),
         limits=_limits(body, body.max_tokens, DEFAULT_MAX_TOKENS),
@@ -167,16 +171,42 @@ def _check_stream(body: GenerationBody) -> None:
 def _tool_choice(wanted: Any) -> ToolChoice | None:
     if wanted in (None, "none", "auto", "required"):
         return wanted
-    if isinstance(wanted, dict) and wanted.get("type") == "function":
-        function = wanted.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if isinstance(name, str):
-            return NamedTool(name)
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    if kind == "allowed_tools":
+        return _allowed_tools(wanted.get("allowed_tools"))
+    if (name := _named_function(wanted)) is not None:
+        return NamedTool(name)
     raise FieldError(
         ("tool_choice",),
-        'must be "none", "auto", "required" or {"type": "function", "function": {"name": …}}; '
-        f"got {shown(wanted)}.",
+        'must be "none", "auto", "required", {"type": "function", "function": {"name": …}} or '
+        f'{{"type": "allowed_tools", …}}; got {shown(wanted)}.',
     )
+
+
+def _allowed_tools(allowed: Any) -> AllowedTools:
+    place = ("tool_choice", "allowed_tools")
+    _must(isinstance(allowed, dict), place, "an object", allowed)
+    mode, tools = allowed.get("mode"), allowed.get("tools")
+    if mode not in ("auto", "required"):
+        raise FieldError((*place, "mode"), f'must be "auto" or "required"; got {shown(mode)}.')
+    _must(isinstance(tools, list) and bool(tools), (*place, "tools"), "a non-empty array of tools", tools)
+    names: list[str] = []
+    for index, tool in enumerate(tools):
+        name = _named_function(tool)
+        if name is None:
+            accepted = '{"type": "function", "function": {"name": …}}'
+            raise FieldError((*place, "tools", index), f"must be {accepted}; got {shown(tool)}.")
+        names.append(name)
+    return AllowedTools(tuple(names), required=mode == "required")
+
+
+def _named_function(value: Any) -> str | None:
+    """The name in `{"type": "function", "function": {"name": ...}}`; None for anything else."""
+    if not isinstance(value, dict) or value.get("type") != "function":
+        return None
+    function = value.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _output(body: GenerationBody) -> tuple[OutputFormat | None, Path]:

@@ -48,7 +48,6 @@ CHAT: Mapping[str, Refusal] = {
 
 COMPLETION: Mapping[str, Refusal] = {
     **GENERATION,
-    "suffix": Refusal("this model cannot fill in before a suffix", ("",)),
     "prompt_embeds": Refusal("send 'prompt' as text or token ids"),
     "add_special_tokens": Refusal("send token ids for full control of special tokens", (True,)),
 }

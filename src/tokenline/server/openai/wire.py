@@ -149,6 +149,7 @@ class CompletionBody(GenerationBody):
 
     prompt: Any = Field(description="a string, an array of strings, an array of token ids, or an array of those")
     max_tokens: int | None = _ranged("max_tokens", TEXT_RANGES)
+    suffix: str | None = _text()
     echo: bool | None = _switch()
     logprobs: int | None = _ranged("logprobs")
     best_of: int | None = _ranged("n")
