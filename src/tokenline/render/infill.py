@@ -98,7 +98,7 @@ class Infiller:
     def __init__(self, tokenizer: Tokenizer, control: ControlTokens, tokens: InfillTokens):
         self.tokens = tokens
         self._tokenizer = tokenizer
-        self._added = (control.texts | tokens.texts) & tokenizer.vocabulary.added.keys()
+        self._added = frozenset((control.texts | tokens.texts) & tokenizer.vocabulary.added.keys())
 
     def line(self, prefix: str, suffix: str, prefix_path: Path, suffix_path: Path) -> Line:
         """The line behind which the model writes what stands between `prefix` and `suffix`.
