@@ -1,11 +1,13 @@
 """Log probabilities of prompts on the wire: `echo` with `logprobs` as OpenAI had it, vLLM's `prompt_logprobs`."""
 
-import numpy as np
+from collections.abc import Callable
+
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from tests.server.conftest import CHAT, TEXT, Served, Tiny
 from tests.server.helpers import joined, stream, user
-from tokenline.models.base import Batch, BatchSequence
 
 PROMPT = "The capital of Fränce is 你好"
 
@@ -14,16 +16,18 @@ def greedy(prompt, **more) -> dict:
     return {"prompt": prompt, "temperature": 0, "max_tokens": 4, "ignore_eos": True, **more}
 
 
-def model_logprobs(tiny: Tiny, ids: list[int]) -> list[float]:
-    """The log probability of each id but the first, from one pass of the model over all of them."""
-    line = np.array(ids, np.int32)
-    rows = np.arange(len(line), dtype=np.int32)
-    kv = tiny.model.new_kv_pool(len(line) // 16 + 1, 16)
-    sequence = BatchSequence(0, len(line), 0, np.arange(kv.num_blocks, dtype=np.int32))
-    logits = tiny.model.forward(Batch(line, rows, (sequence,), rows), kv).to_numpy().astype(np.float64)
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    logprobs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return [float(logprobs[place, ids[place + 1]]) for place in range(len(ids) - 1)]
+@pytest.fixture(scope="module")
+def reference(tiny: Tiny) -> Callable[[list[int]], list[float]]:
+    """The log probability of each id of a line but the first, by transformers."""
+    model = AutoModelForCausalLM.from_pretrained(tiny.path, dtype=torch.float32)
+
+    @torch.inference_mode()
+    def logprobs(ids: list[int]) -> list[float]:
+        line = torch.tensor([ids])
+        rows = torch.log_softmax(model(line).logits[0, :-1].double(), dim=-1)
+        return rows.gather(1, line[0, 1:, None])[:, 0].tolist()
+
+    return logprobs
 
 
 async def post(served: Served, body: dict, url: str = TEXT) -> dict:
@@ -33,7 +37,7 @@ async def post(served: Served, body: dict, url: str = TEXT) -> dict:
 
 
 @pytest.mark.parametrize("max_tokens", [1, 0])
-async def test_r2_43_an_evaluation_scores_by_echo_and_logprobs(served: Served, tiny: Tiny, max_tokens: int):
+async def test_r2_43_an_evaluation_scores_by_echo_and_logprobs(served: Served, reference, max_tokens: int):
     """Case r2-43: what lm-evaluation-harness sends, and the same without a new token."""
     prompt = "The capital of France is"
     body = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": max_tokens, "temperature": 0}
@@ -47,7 +51,7 @@ async def test_r2_43_an_evaluation_scores_by_echo_and_logprobs(served: Served, t
     )
     assert "".join(logprobs["tokens"][: len(ids)]) == prompt
     assert (logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]) == (None, None)
-    assert logprobs["token_logprobs"][1 : len(ids)] == pytest.approx(model_logprobs(tiny, ids), abs=1e-4)
+    assert logprobs["token_logprobs"][1 : len(ids)] == pytest.approx(reference(ids), abs=1e-4)
     for logprob, top in zip(logprobs["token_logprobs"][1:], logprobs["top_logprobs"][1:], strict=True):
         assert logprob in top.values()  # so that a client can compare it with the largest
         assert max(top.values()) >= logprob
@@ -133,7 +137,7 @@ async def test_max_tokens_zero_computes_a_prompt_for_later(served: Served):
     )
 
 
-async def test_vllms_prompt_logprobs_of_texts_and_chats(served: Served, tiny: Tiny):
+async def test_vllms_prompt_logprobs_of_texts_and_chats(served: Served, reference):
     text = await post(served, greedy([PROMPT, "x"], n=2, prompt_logprobs=2, return_token_ids=True))
     chat = await post(
         served, {"messages": user("hi"), "max_tokens": 2, "prompt_logprobs": 0, "return_token_ids": True}, CHAT
@@ -144,7 +148,7 @@ async def test_vllms_prompt_logprobs_of_texts_and_chats(served: Served, tiny: Ti
         assert len(places) == len(ids)
         assert places[0] is None
         scores = [place[str(token_id)] for token_id, place in zip(ids[1:], places[1:], strict=True)]
-        assert [score["logprob"] for score in scores] == pytest.approx(model_logprobs(tiny, ids), abs=1e-4)
+        assert [score["logprob"] for score in scores] == pytest.approx(reference(ids), abs=1e-4)
         for place, score in zip(places[1:], scores, strict=True):
             assert set(score) == {"logprob", "rank", "decoded_token"}
             ranks = sorted(entry["rank"] for entry in place.values())
