@@ -27,17 +27,20 @@ from tokenline.service.request import (
     SALT,
     STOP,
     STOP_IDS,
+    TEXT_RANGES,
     AllowedTools,
     ChatRequest,
     GenerationRequest,
     NamedTool,
+    TextRequest,
 )
 
 
 def check_values(request: GenerationRequest) -> None:
     """Raise FieldError for the first value that no model could honour."""
     sampling, limits = request.sampling, request.limits
-    for name, accepted in RANGES.items():
+    ranges = TEXT_RANGES if isinstance(request, TextRequest) else RANGES
+    for name, accepted in ranges.items():
         accepted.check(name, getattr(limits if hasattr(limits, name) else sampling, name))
     if len(limits.stop) > MAX_STOP_STRINGS:
         raise FieldError(("stop",), f"must be {STOP}; got {len(limits.stop)}.")
@@ -100,7 +103,7 @@ class Room:
         """How to continue a prompt of so many ids, which stands at `place`."""
         sampling, limits = request.sampling, request.limits
         max_tokens = limits.max_tokens
-        self._check_fits(prompt_tokens, max_tokens or 1, place)
+        self._check_fits(prompt_tokens, 1 if max_tokens is None else max_tokens, place)
         if max_tokens is None:
             room = self.limits.max_model_len - prompt_tokens
             max_tokens = room if limits.default_max_tokens is None else min(limits.default_max_tokens, room)
@@ -113,6 +116,8 @@ class Room:
         stop_ids = frozenset(limits.stop_token_ids)
         if not limits.ignore_eos:
             stop_ids |= self.renderer.end_ids
+            if isinstance(request, TextRequest) and request.suffix is not None and self.renderer.infiller is not None:
+                stop_ids |= self.renderer.infiller.tokens.end_ids
         default = self.default_sampling
         return SamplingParams(
             max_tokens=max_tokens,
