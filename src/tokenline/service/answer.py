@@ -68,6 +68,11 @@ class Answer:
     def prompt_of(self, choice: int) -> Prompt:
         return self._choices[choice].prompt
 
+    def choices_of(self, prompt: int) -> range:
+        """The choices of a prompt, by its number."""
+        first = self._first_choice[prompt]
+        return range(first, first + self.prompts[prompt].request.n)
+
     async def open(self, wait_s: float | None = None) -> None:
         """Hand the prompts to the engine; return with its first step, or after `wait_s`."""
         try:
@@ -107,7 +112,7 @@ class Answer:
             return
         if step.cache_use is not None:
             self._cache_uses[number] = step.cache_use
-            self._events.append(PromptDone(number, step.cache_use))
+            self._events.append(PromptDone(number, step.cache_use, step.prompt_logprobs))
         _check_alive(step)
         index = self._first_choice[number] + step.choice
         choice = self._choices[index]

@@ -16,6 +16,7 @@ from tokenline.grammar.spec import ConstraintSpec, Function, NamedCall, Required
 from tokenline.render.check import check_ids
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
+from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.request import (
     MAX_SALT_CHARACTERS,
@@ -26,17 +27,20 @@ from tokenline.service.request import (
     SALT,
     STOP,
     STOP_IDS,
+    TEXT_RANGES,
     AllowedTools,
     ChatRequest,
     GenerationRequest,
     NamedTool,
+    TextRequest,
 )
 
 
 def check_values(request: GenerationRequest) -> None:
     """Raise FieldError for the first value that no model could honour."""
     sampling, limits = request.sampling, request.limits
-    for name, accepted in RANGES.items():
+    ranges = TEXT_RANGES if isinstance(request, TextRequest) else RANGES
+    for name, accepted in ranges.items():
         accepted.check(name, getattr(limits if hasattr(limits, name) else sampling, name))
     if len(limits.stop) > MAX_STOP_STRINGS:
         raise FieldError(("stop",), f"must be {STOP}; got {len(limits.stop)}.")
@@ -61,10 +65,11 @@ def check_salt(salt: str | None) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """What fits the served model: its context and its vocabulary."""
+    """What fits the served model: its context, its vocabulary, and the sampling values of a request that gives none."""
 
     renderer: Renderer
     limits: EngineLimits
+    default_sampling: DefaultSampling = SMALL_MODELS
 
     @cached_property
     def vocab_size(self) -> int:
@@ -97,7 +102,7 @@ class Room:
     def sampling_params(self, request: GenerationRequest, prompt_tokens: int, place: Path) -> SamplingParams:
         """How to continue a prompt of so many ids, which stands at `place`."""
         sampling, limits = request.sampling, request.limits
-        self._check_fits(prompt_tokens, 1, place)
+        self._check_fits(prompt_tokens, 0 if limits.max_tokens == 0 else 1, place)
         # A maximum is what may come, not what must: one that is larger than the room asks for all of it.
         room = self.limits.max_model_len - prompt_tokens
         asked = limits.default_max_tokens if limits.max_tokens is None else limits.max_tokens
@@ -111,17 +116,19 @@ class Room:
         stop_ids = frozenset(limits.stop_token_ids)
         if not limits.ignore_eos:
             stop_ids |= self.renderer.end_ids
-        default = self.renderer.default_sampling
+            if isinstance(request, TextRequest) and request.suffix is not None and self.renderer.infiller is not None:
+                stop_ids |= self.renderer.infiller.tokens.end_ids
+        default = self.default_sampling
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=_first(sampling.temperature, default.get("temperature"), 1.0),
-            top_p=_first(sampling.top_p, default.get("top_p"), 1.0),
-            top_k=max(0, _first(sampling.top_k, default.get("top_k"), 0)),
-            min_p=_first(sampling.min_p, default.get("min_p"), 0.0),
+            temperature=_first(sampling.temperature, default.temperature),
+            top_p=_first(sampling.top_p, default.top_p),
+            top_k=max(0, _first(sampling.top_k, default.top_k)),
+            min_p=_first(sampling.min_p, default.min_p),
             seed=sampling.seed,
             presence_penalty=sampling.presence_penalty or 0.0,
             frequency_penalty=sampling.frequency_penalty or 0.0,
-            repetition_penalty=_first(sampling.repetition_penalty, default.get("repetition_penalty"), 1.0),
+            repetition_penalty=_first(sampling.repetition_penalty, default.repetition_penalty),
             logit_bias=_logit_bias(sampling.logit_bias, self.vocab_size),
             logprobs=sampling.logprobs,
             stop_ids=stop_ids,

@@ -29,7 +29,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
     """What a chat completion asks for."""
     if body.top_logprobs and not body.logprobs:
         raise FieldError(("top_logprobs",), "needs ", ("logprobs",), ": true.")
-    _check_stream_options(body)
+    _check_stream(body)
     max_tokens, moved = body.max_tokens, dict(body.moved)
     if body.max_completion_tokens is not None:
         max_tokens = body.max_completion_tokens
@@ -41,7 +41,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
         chat=chat_input(body),
         tool_choice=read_tool_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        sampling=_sampling(body, (body.top_logprobs or 0) if body.logprobs else None),
+        sampling=_sampling(body, (body.top_logprobs or 0) if body.logprobs else None, body.prompt_logprobs),
         limits=_limits(body, max_tokens),
         cache=CacheWishes(
             key=body.prompt_cache_key, salt=body.cache_salt, retention_s=_retention_s(body.prompt_cache_retention)
@@ -55,7 +55,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
 
 def text_request(body: CompletionBody, request_id: str, caller: str | None) -> TextRequest:
     """What a text completion asks for."""
-    _check_stream_options(body)
+    _check_stream(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise FieldError(
             ("best_of",),
@@ -64,22 +64,17 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
             f" ({body.n or 1}).",
             code="unsupported_parameter",
         )
-    if body.echo and body.logprobs is not None:
-        raise FieldError(
-            ("logprobs",),
-            "is not supported with ",
-            ("echo",),
-            ": there are no log probabilities of the prompt.",
-            code="unsupported_parameter",
-        )
+    if body.suffix and body.echo:
+        raise FieldError(("suffix",), "cannot be combined with ", ("echo",), ": true.")
     output, place = output_format(body)
     prompts, listed = read_prompts(body.prompt)
     return TextRequest(
         id=request_id,
         caller=caller,
         prompts=prompts,
+        suffix=body.suffix or None,
         listed=listed,
-        sampling=_sampling(body, body.logprobs),
+        sampling=_sampling(body, body.logprobs, _scored(body)),
         limits=_limits(body, body.max_tokens, DEFAULT_MAX_TOKENS),
         cache=CacheWishes(salt=body.cache_salt),
         output=output,
@@ -124,7 +119,13 @@ def read_prompts(given: Any) -> tuple[tuple[str | list[Any], ...], bool]:
     return tuple(given), True
 
 
-def _sampling(body: GenerationBody, logprobs: int | None) -> Sampling:
+def _scored(body: CompletionBody) -> int | None:
+    """How many log probabilities of each of the prompt's tokens are needed: for `prompt_logprobs`, and for `echo`."""
+    asked = [body.prompt_logprobs, body.logprobs if body.echo else None]
+    return max((count for count in asked if count is not None), default=None)
+
+
+def _sampling(body: GenerationBody, logprobs: int | None, prompt_logprobs: int | None) -> Sampling:
     _check_window(body)
     return Sampling(
         temperature=body.temperature,
@@ -137,6 +138,7 @@ def _sampling(body: GenerationBody, logprobs: int | None) -> Sampling:
         repetition_penalty=body.repetition_penalty,
         logit_bias=body.logit_bias or {},
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
     )
 
 
@@ -173,6 +175,8 @@ def _retention_s(asked: str | None) -> float | None:
     return DAY_S if asked == "24h" else 0.0
 
 
-def _check_stream_options(body: GenerationBody) -> None:
+def _check_stream(body: GenerationBody) -> None:
+    if body.prompt_logprobs is not None and body.stream:
+        raise FieldError(("prompt_logprobs",), "cannot be combined with ", ("stream",), ": true.")
     if body.stream_options is not None and not body.stream:
         raise FieldError(("stream_options",), "is only for ", ("stream",), ": true.")

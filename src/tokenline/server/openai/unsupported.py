@@ -34,7 +34,6 @@ GENERATION: Mapping[str, Refusal] = {
     "options": Refusal("send what stands in it as fields of their own", ({},)),
     "stop_regex": Refusal("use 'stop'", ("", [])),
     # vLLM
-    "prompt_logprobs": Refusal("log probabilities of the prompt are not supported"),
     "logprob_token_ids": Refusal("use 'top_logprobs'", ([],)),
     "truncate_prompt_tokens": Refusal("a prompt is never cut; send a shorter one"),
     "bad_words": Refusal("use 'logit_bias'", ([],)),
@@ -107,7 +106,6 @@ CHAT: Mapping[str, Refusal] = {
 
 COMPLETION: Mapping[str, Refusal] = {
     **GENERATION,
-    "suffix": Refusal("this model cannot fill in before a suffix", ("",)),
     "messages": Refusal("use /v1/chat/completions", ([],)),
     "prompt_embeds": Refusal("send 'prompt' as text or token ids"),
     "add_special_tokens": Refusal("send token ids for full control of special tokens", (True,)),

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from tokenline.server.body import Body
 from tokenline.server.openai import aliases
 from tokenline.server.openai.unsupported import CHAT, COMPLETION, Refusal, refuse_unsupported
-from tokenline.service.request import RANGES, SALT, STOP, STOP_IDS
+from tokenline.service.request import RANGES, SALT, STOP, STOP_IDS, TEXT_RANGES, Range
 
 NO_LIMIT = -1  # llama.cpp's, of `max_tokens`
 
@@ -25,9 +25,9 @@ def _ranged(name: str) -> Any:
     return Field(default=None, description=accepted.accepted, json_schema_extra=bounds)
 
 
-def _max_tokens() -> Any:
-    accepted = f"{RANGES['max_tokens'].accepted}, or {NO_LIMIT} for as many as there is room for"
-    bounds: dict[str, Any] = {"minimum": NO_LIMIT, "maximum": RANGES["max_tokens"].high}
+def _max_tokens(ranges: Mapping[str, Range] = RANGES) -> Any:
+    accepted = f"{ranges['max_tokens'].accepted}, or {NO_LIMIT} for as many as there is room for"
+    bounds: dict[str, Any] = {"minimum": NO_LIMIT, "maximum": ranges["max_tokens"].high}
     return Field(default=None, description=accepted, json_schema_extra=bounds)
 
 
@@ -83,6 +83,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # vLLM's: with include_usage, on every chunk
     include_obfuscation: bool | None = None  # OpenAI pads chunks; this server never does
 
 
@@ -111,6 +112,7 @@ class GenerationBody(NamedBody):
     repetition_penalty: float | None = _ranged("repetition_penalty")
     repeat_last_n: int | None = _integer()  # llama.cpp's
     min_tokens: int | None = _ranged("min_tokens")
+    prompt_logprobs: int | None = _ranged("prompt_logprobs")
     stop_token_ids: list[int] | None = Field(default=None, description=STOP_IDS)
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
@@ -191,6 +193,8 @@ class CompletionBody(GenerationBody):
     aliases = aliases.GENERATION
 
     prompt: Any = Field(description="a string, an array of strings, an array of token ids, or an array of those")
+    max_tokens: int | None = _max_tokens(TEXT_RANGES)
+    suffix: str | None = _text()
     echo: bool | None = _switch()
     logprobs: int | None = _ranged("logprobs")
     best_of: int | None = _ranged("n")
