@@ -49,10 +49,10 @@ class ReasoningReader:
         self.markers = (*form.begin, *form.end)
         end = prompt_end.rstrip(SPACE)
         self.opened = end.endswith(form.begin) if end else form.opened
-        self._closed = end.endswith(form.end)
+        self.closed = end.endswith(form.end)
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
-        if self._closed:
+        if self.closed:
             return
         if self.opened:
             sink.begin_reasoning()

@@ -14,8 +14,8 @@ from typing import Self
 
 from tokenline.engine.client import EngineClient, StepStream
 from tokenline.engine.request import CacheUse, FinishReason, Request, RequestRefused, Step
-from tokenline.fields import FieldError
-from tokenline.grammar.spec import ConstraintSpec, NamedCall, RequiredCalls, StrictTools
+from tokenline.fields import FieldError, Path
+from tokenline.grammar.spec import CallsOrAnswer, ConstraintSpec, NamedCall, RequiredCalls, StrictTools
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason, OutputStream
@@ -124,6 +124,13 @@ class Answer:
         """Why each choice is over; None: it is not."""
         return [choice.end for choice in self._choices]
 
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places in the request of what its schemas say and the grammar cannot enforce: it is left to the model."""
+        if self._steps is None:
+            return ()
+        return [place if place[:1] == ("tools",) else ("output", *place) for place in self._steps.left_out]
+
     def usage(self) -> Usage:
         return Usage(
             prompt_tokens=sum(len(prompt.line) for prompt in self.prompts),
@@ -203,5 +210,7 @@ def _constraint_fault(spec: object, refusal: RequestRefused) -> FieldError:
     fault = refusal.fault
     if fault is None or not isinstance(spec, ConstraintSpec):
         return FieldError(("output",), f"cannot be enforced: {refusal.message}", code="unsupported_value")
-    about_tools = isinstance(spec.form, NamedCall | RequiredCalls | StrictTools)
+    about_tools = isinstance(spec.form, NamedCall | RequiredCalls | StrictTools) or (
+        isinstance(spec.form, CallsOrAnswer) and fault.path[:1] == ("tools",)
+    )
     return FieldError(fault.path if about_tools else ("output", *fault.path), *fault.parts, code=fault.code)
