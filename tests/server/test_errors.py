@@ -37,7 +37,7 @@ def error_of(response, status: int) -> dict[str, Any]:
     [
         b"", b"{", b'{"messages": [', b"hello", b"[]", b'"text"', b"null", b"3", b'{"a": NaN}',
         b'{"temperature": Infinity}', b'{"a": ' + b"[" * 100_000,         b'{"a": 1} x', b"{'a': 1}",
-        b'{"a": "\xff"}', b'{"a": "\\ud800"}', b"\xef\xbb\xbf{}",
+        b'{"a": "\xff"}', b'{"a": "\\ud800"}',
         '{"a": 1}'.encode("utf-16"), b'{"a": ' + b"9" * 10_000 + b"}",
     ],
 )  # fmt: skip

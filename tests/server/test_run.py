@@ -148,7 +148,7 @@ def test_after_the_grace_period_a_plain_answer_is_a_503(tiny: Tiny):
             client = socket.create_connection(process.url.removeprefix("http://").split(":"))
             data = json.dumps({**body(4000), "stream": False}).encode()
             kind = "Content-Type: application/json\r\nExpect: 100-continue"
-            head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{kind}\r\nContent-Length: {len(data)}\r\n\r\n"
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n{kind}\r\nContent-Length: {len(data)}\r\n\r\n"
             client.settimeout(HANG_S)
             client.sendall(head.encode())
             assert client.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it is reading the request
