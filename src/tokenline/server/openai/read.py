@@ -248,7 +248,7 @@ def _response_format(chosen: Mapping[str, Any] | None) -> tuple[OutputFormat, Pa
     place = ("response_format", "json_schema", "schema")
     if not isinstance(named, dict) or not isinstance(named.get("schema"), dict):
         raise FieldError(place, "must be an object (a JSON schema).", code="invalid_type")
-    return JsonSchema(named["schema"]), place
+    return JsonSchema(named["schema"], lenient=named.get("strict") is not True), place
 
 
 def _guided(place: Path, value: Any) -> OutputFormat:
