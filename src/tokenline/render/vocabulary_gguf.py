@@ -187,10 +187,24 @@ class _Reader:
             prefix_ids=(bos,) if bos is not None and self.flag("add_bos_token", add_bos) else (),
             suffix_ids=(eos,) if eos is not None and self.flag("add_eos_token", False) else (),
             strips_leading_space=strips_leading_space,
+            infill_ids=self._infill_ids(),
             chat_templates=self._chat_templates(),
             default_sampling=self._default_sampling(),
             end_ids=frozenset(id for id in ends if id is not None) | end_of_turn_ids(special),
         )
+
+    def _infill_ids(self) -> dict[str, int]:
+        """The tokens that lay out a text with a gap, by llama.cpp's keys of today or its earlier ones."""
+        keys = {
+            "prefix": ("fim_pre", "prefix"),
+            "suffix": ("fim_suf", "suffix"),
+            "middle": ("fim_mid", "middle"),
+            "pad": ("fim_pad",),
+            "repository": ("fim_rep",),
+            "file": ("fim_sep",),
+        }
+        found = {name: [self.token_id(key, None) for key in tried] for name, tried in keys.items()}
+        return {name: id for name, ids in found.items() for id in reversed(ids) if id is not None}
 
     def _pieces(self, byte_level: bool) -> list[bytes]:
         table = {ord(character): byte for character, byte in byte_of_character().items()}

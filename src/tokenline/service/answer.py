@@ -14,7 +14,7 @@ from typing import Self
 
 from tokenline.engine.client import EngineClient, StepStream
 from tokenline.engine.request import CacheUse, FinishReason, Request, RequestRefused, Step
-from tokenline.fields import FieldError
+from tokenline.fields import FieldError, Path
 from tokenline.grammar.spec import ConstraintSpec
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes
 from tokenline.parse.message import Message
@@ -68,6 +68,11 @@ class Answer:
     def prompt_of(self, choice: int) -> Prompt:
         return self._choices[choice].prompt
 
+    def choices_of(self, prompt: int) -> range:
+        """The choices of a prompt, by its number."""
+        first = self._first_choice[prompt]
+        return range(first, first + self.prompts[prompt].request.n)
+
     async def open(self, wait_s: float | None = None) -> None:
         """Hand the prompts to the engine; return with its first step, or after `wait_s`."""
         try:
@@ -107,7 +112,7 @@ class Answer:
             return
         if step.cache_use is not None:
             self._cache_uses[number] = step.cache_use
-            self._events.append(PromptDone(number, step.cache_use))
+            self._events.append(PromptDone(number, step.cache_use, step.prompt_logprobs))
         _check_alive(step)
         index = self._first_choice[number] + step.choice
         choice = self._choices[index]
@@ -124,6 +129,13 @@ class Answer:
     def end_reasons(self) -> list[EndReason | None]:
         """Why each choice is over; None: it is not."""
         return [choice.end for choice in self._choices]
+
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places in the request of what its schemas say and the grammar cannot enforce: it is left to the model."""
+        if self._steps is None:
+            return ()
+        return [_request_path(self.prompts[0], place) for place in self._steps.left_out]
 
     def usage(self) -> Usage:
         return Usage(
@@ -204,11 +216,15 @@ def _constraint_fault(prompt: Prompt, refusal: RequestRefused) -> FieldError:
     fault, spec = refusal.fault, prompt.request.constraint
     if fault is None or not isinstance(spec, ConstraintSpec):
         return FieldError(("output",), f"cannot be enforced: {refusal.message}", code="unsupported_value")
-    match fault.path:
+    return FieldError(_request_path(prompt, fault.path), *fault.parts, code=fault.code)
+
+
+def _request_path(prompt: Prompt, path: Path) -> Path:
+    """The path in the request of a path in its constraint."""
+    match path:
         case ("tools", int(index), *rest):
-            path = ("tools", prompt.tool_places[index], *rest)
+            return ("tools", prompt.tool_places[index], *rest)
         case ("tools", *_):
-            path = fault.path
+            return path
         case _:
-            path = ("output", *fault.path)
-    return FieldError(path, *fault.parts, code=fault.code)
+            return ("output", *path)

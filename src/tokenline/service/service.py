@@ -93,18 +93,37 @@ class Service:
             asked.limits.n,
             constraint,
             asked.cache.retention_s,
-            asked.reports_progress,
+            prompt_logprobs=asked.sampling.prompt_logprobs,
+            reports_progress=asked.reports_progress,
         )
 
     async def _prompt_line(self, request: TextRequest, given: str | list[int], place: Path) -> Line:
+        if request.suffix is not None:
+            return await self._infill_line(request, given, request.suffix, place)
+        whole_context = request.limits.max_tokens == 0  # may be the prompt's: see `Room.sampling_params`
         if isinstance(given, str):
-            line = await self.text_line(given, place, namespace_of(request), request.size)
+            namespace = namespace_of(request)
+            line = await self.text_line(given, place, namespace, request.size, to_count=whole_context)
         else:
-            self.room.check_prompt(len(given), place)  # before each of them is looked at
+            if not whole_context:
+                self.room.check_prompt(len(given), place)  # before each of them is looked at
             line = self.renderer.ids(given, place, vocab_size=self.room.vocab_size)
         if len(line) == 0:
             raise FieldError(place, "has no tokens; there is nothing to continue.")
         return line
+
+    async def _infill_line(self, request: TextRequest, given: str | list[int], suffix: str, place: Path) -> Line:
+        infiller = self.renderer.infiller
+        if infiller is None:
+            raise FieldError(("suffix",), "is not supported by this model.", code="unsupported_parameter")
+        if not isinstance(given, str):
+            raise FieldError(place, "must be text, not token ids, with ", ("suffix",), ".", code="invalid_type")
+
+        def make() -> Line:
+            self.room.check_text(given + suffix, place)
+            return infiller.line(given, suffix, place, ("suffix",))
+
+        return await _aside(request.size, make)
 
     async def chat_line(self, chat: ChatInput, namespace: Namespace, size: int = 0, *, to_count: bool = False) -> Line:
         """The line of a conversation. `namespace`: within which answers that come back as history keep their ids.
