@@ -1,7 +1,7 @@
 """What of lenient schemas is left to the model: keywords that the grammar cannot enforce.
 
-A schema is lenient where its client has asked for no more than hosted APIs promise (a tool that is not strict). Leaving
-out a keyword must let through more values, never fewer. So keywords that give others their meaning take those with them.
+A schema is lenient where its client asked for no more than hosted APIs promise (a tool that is not strict). Leaving
+out a keyword must let through more values, never fewer, so keywords that give others their meaning take those along.
 """
 
 from collections.abc import Collection
