@@ -53,8 +53,8 @@ _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
         "deepseek_v31": lambda _: DeepSeekCalls(),
         "deepseek_v32": _xml(xml_calls.DEEPSEEK_V32),
         "deepseek_v4": _xml(xml_calls.DEEPSEEK_V4),
-        "kimi_k2": lambda _: KimiCalls(),
-        "gemma4": lambda _: GemmaCalls(),
+        "kimi_k2": KimiCalls,
+        "gemma4": GemmaCalls,
         "mistral": lambda _: MistralCalls(),
         "llama3_json": Llama3Calls,
         "llama4_json": Llama3Calls,
@@ -127,6 +127,7 @@ def make_parser(
     if reasoning_parser is not None and reasoning_parser not in reasoning_parsers():
         raise ValueError(f"unknown reasoning parser {reasoning_parser!r}; there are: {', '.join(reasoning_parsers())}")
 
+    schemas = ToolSchemas(tools)
     readers: list[Reader] = []
     dropped: tuple[str, ...] = ()
     harmony = uses_harmony(tool_parser, reasoning_parser)
@@ -139,18 +140,18 @@ def make_parser(
     elif forced is not None:
         readers.append(NamedCallReader(forced) if forced else RequiredCallsReader())
     elif tool_parser is not None:
-        readers.append(_TOOLS[tool_parser](ToolSchemas(tools)))
+        readers.append(_TOOLS[tool_parser](schemas))
     if not readers:
         return PlainParser()
     new_id = _mistral_id if tool_parser == "mistral" else new_call_id
-    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id)
+    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id, schemas=schemas)
 
 
 def reasoning_before(reasoning_parser: str | None, prompt_end: str) -> tuple[ReasoningFormat, bool] | None:
     """The reasoning that an answer to this prompt may begin with, and whether the prompt has opened it; None where
     there is none. For constrained decoding. (Harmony: see `uses_harmony`.)
     """
-    if reasoning_parser not in _REASONING:
+    if reasoning_parser is None or reasoning_parser not in _REASONING:
         return None
     form = _REASONING[reasoning_parser]
     reader = ReasoningReader(form, prompt_end)
