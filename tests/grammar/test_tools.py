@@ -178,7 +178,8 @@ def xml(
 ) -> str:
     values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
     parameters = "".join(f"{key}{k}{after}{line}{v}{line}{end}\n" for k, v in values.items())
-    return f"{opened}\n{function.replace('NAME', name)}\n{parameters}{'</invoke>' if 'invoke' in function else '</function>'}\n{closed}"
+    call_end = "</invoke>" if "invoke" in function else "</function>"
+    return f"{opened}\n{function.replace('NAME', name)}\n{parameters}{call_end}\n{closed}"
 
 
 def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
