@@ -44,6 +44,50 @@ def test_the_official_suite(compiler: GrammarCompiler):
     assert found.by_format <= 10
 
 
+@pytest.mark.slow
+def test_the_official_suite_where_nothing_is_strict(compiler: GrammarCompiler):
+    """Nothing is refused but what no value fulfils, and what is left out makes nothing tighter."""
+    found = compare(compiler, official(), most=6, lenient=True)
+    assert len(found.too_tight) <= 10, found.too_tight
+    assert [fault for fault in found.refused if "cannot be fulfilled" not in fault] == []
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_objects_that_are_closed_forbid_undeclared_members_only(compiler: GrammarCompiler, lenient: bool):
+    pytest.importorskip("jsonschema", reason="the package jsonschema tells which values are valid")
+    closing = byte_compiler(close_objects=True)
+    for cases in (hand_written(), real(changes=8)):
+        found = compare(closing, cases, most=4, lenient=lenient, leaving_open=compiler)
+        assert found.too_tight == []
+        assert lenient or found.too_loose == []
+        assert found.by_closing > 3
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"properties": {"a": INTEGER}}, [{}, {"a": 1}], [{"b": 1}, {"a": 1, "b": 1}]),
+        ({"properties": {"a": INTEGER}, "required": ["a", "b"]}, [{"a": 1, "b": "x"}], [{"a": 1, "b": 1, "c": 1}]),
+        ({"properties": {"a": INTEGER}, "additionalProperties": True}, [{"a": 1, "b": 1}], [{"a": "x"}]),
+        ({"properties": {"a": INTEGER}, "additionalProperties": STRING}, [{"b": "x"}], [{"b": 1}]),
+        ({"properties": {"a": INTEGER}, "patternProperties": {"^x_": STRING}}, [{"x_y": "b"}, {"c": 1}], [{"x_y": 1}]),
+        ({"properties": {"a": INTEGER}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, [{"b": 1}], [{"c": 1}]),
+        ({"properties": {"a": {"properties": {"b": INTEGER}}}}, [{"a": {"b": 1}}], [{"a": {"c": 1}}]),
+        ({"type": "object"}, [{"a": 1}], [1]),
+        # left out because it cannot be enforced: then others may say something of the members
+        ({"properties": {"a": INTEGER}, "if": {}, "then": {"required": ["b"]}}, [{"b": 1}], [{"a": "x"}]),
+        ({"properties": {"a": INTEGER, "b": INTEGER}, "minProperties": 1}, [{"a": 1}], [{"c": 1}]),
+        ({"properties": {"a": INTEGER}, "minProperties": 2}, [{"a": 1, "b": 1}], [{"a": "x"}]),
+    ],
+)
+def test_closed_objects(schema: Any, right: list[Any], wrong: list[Any]):
+    make = byte_compiler(close_objects=True).compile(constraint(JsonSchema({"type": "object", **schema}, lenient=True)))
+    for value in right:
+        assert takes(make, value, {}), value
+    for value in wrong:
+        assert not takes(make, value, {}), value
+
+
 def test_schemas_that_people_send(compiler: GrammarCompiler):
     pytest.importorskip("jsonschema", reason="the package jsonschema tells which values are valid")
     found = compare(compiler, real(changes=24), most=4)

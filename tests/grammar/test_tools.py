@@ -23,6 +23,7 @@ MARKERS = [
     *("<｜tool▁call▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
     *("<|tool_call_argument_begin|>", "<|tool_call_end|>", "<seed:tool_call>", "</seed:tool_call>"),
     *("<|START_ACTION|>", "<|END_ACTION|>", "<|tool_call_start|>", "<|python_start|>"),
+    *("<|tool_call>", "<tool_call|>", '<|"|>', "<|role_sep|>"),
 ]
 END = 256
 CONTROLS = {marker: END + 1 + index for index, marker in enumerate(MARKERS)}
@@ -177,7 +178,8 @@ def xml(
 ) -> str:
     values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
     parameters = "".join(f"{key}{k}{after}{line}{v}{line}{end}\n" for k, v in values.items())
-    return f"{opened}\n{function.replace('NAME', name)}\n{parameters}{'</function>' if line else '</invoke>'}\n{closed}"
+    call_end = "</invoke>" if "invoke" in function else "</function>"
+    return f"{opened}\n{function.replace('NAME', name)}\n{parameters}{call_end}\n{closed}"
 
 
 def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
@@ -224,6 +226,8 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
         case "deepseek_v31":
             called = f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{text}<｜tool▁call▁end｜>"
             return f"<｜tool▁calls▁begin｜>{called}<｜tool▁calls▁end｜>"
+        case "gemma4":
+            return f"<|tool_call>call:{name}{text}<tool_call|>"
         case "deepseek_v3":
             called = f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{text}\n```<｜tool▁call▁end｜>"
             return f"<｜tool▁calls▁begin｜>{called}<｜tool▁calls▁end｜>"
@@ -253,6 +257,7 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
                 key="<parameter=",
                 after=">",
                 end="</parameter>",
+                line="",
             )
         case "minimax_m2":
             return xml(
@@ -541,7 +546,7 @@ class TestErrors:
         make = compiler.compile(constraint(StrictTools((FUNCTIONS[0], free), "hermes")))
         assert lets_through(make, written("hermes", "odd", {"a": [1, 1]}), tokens)
 
-    @pytest.mark.parametrize("tool_parser", ["gemma4", "nope"])
+    @pytest.mark.parametrize("tool_parser", ["deepseek_v4", "nope"])
     def test_formats_that_cannot_be_enforced(self, compiler: GrammarCompiler, tool_parser: str):
         with pytest.raises(ConstraintError, match=f"parser, {tool_parser}, is not known") as refused:
             compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))
@@ -551,3 +556,12 @@ class TestErrors:
         for form in (RequiredCalls(()), StrictTools((), "hermes")):
             with pytest.raises(ConstraintError, match="at least one"):
                 compiler.compile(constraint(form))
+
+
+def test_gemmas_own_spelling_where_nothing_is_strict(compiler: GrammarCompiler, tokens: Vocabulary):
+    make = compiler.compile(constraint(StrictTools(FUNCTIONS, "gemma4")))
+    text = '<|tool_call>call:note{a:<|"|>say "hi"\n<|"|>,b:[1,-2.5,true],c:{d:null}}<tool_call|>'
+    assert lets_through(make, text, tokens)
+    ((name, arguments),) = read(ids_of(text, tokens), tokens, "gemma4")[1]
+    assert (name, json.loads(arguments)) == ("note", {"a": 'say "hi"\n', "b": [1, -2.5, True], "c": {"d": None}})
+    assert not lets_through(make, text.replace("note", "count_legs"), tokens)

@@ -1,7 +1,7 @@
 """What of lenient schemas is left to the model: keywords that the grammar cannot enforce.
 
-A schema is lenient where its client has asked for no more than hosted APIs promise (a tool that is not strict). Leaving
-out a keyword must let through more values, never fewer. So keywords that give others their meaning take those with them.
+A schema is lenient where its client asked for no more than hosted APIs promise (a tool that is not strict). Leaving
+out a keyword must let through more values, never fewer, so keywords that give others their meaning take those along.
 """
 
 from collections.abc import Collection
@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenline.fields import Path
 from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.members import closable
 from tokenline.grammar.vocabulary import ABOUT, FORMS
 
 # What a keyword's neighbours mean depends on it: without it they would forbid more.
@@ -98,7 +99,7 @@ class Lenience:
                 if about == kind or (about is None and keyword not in ("const", "enum", "type")):
                     left.update(names)
         is_partial = any(
-            (ABOUT.get(keyword) == "object" and keyword not in _COUNTS_MEMBERS)
+            (ABOUT.get(keyword) == "object" and not (keyword in _COUNTS_MEMBERS and closable(schema)))
             or keyword in (*FORMS, "if", "not", "$dynamicRef", "$recursiveRef")
             for keyword in self._left[path]
         )

@@ -17,6 +17,7 @@ from tokenline.grammar.errors import ConstraintError, impossible, shown, unsuppo
 from tokenline.grammar.keywords import Expressions, Keywords
 from tokenline.grammar.lenient import Lenience
 from tokenline.grammar.limits import MAX_LEVELS, MAX_NESTED, MAX_ONE_OF, MAX_SCHEMA_LENGTH, MAX_SCHEMAS
+from tokenline.grammar.members import closable
 from tokenline.grammar.numbers import multiples_fit
 from tokenline.grammar.references import References
 from tokenline.grammar.schema_values import REFERENCE, Values, without_endless
@@ -135,7 +136,7 @@ class Schemas:
 
     def closes(self, schema: Mapping[str, Any], merged: bool) -> bool:
         """Whether an object that does not say whether there may be other members has none."""
-        return self._close_objects and not merged and isinstance(schema.get("properties"), dict)
+        return self._close_objects and not merged and closable(schema)
 
 
 def _check_one_of(options: Sequence[Any], values: Values, path: Path) -> None:

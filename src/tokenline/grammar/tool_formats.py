@@ -44,6 +44,9 @@ class NamedCallFormat:
     section_end: str = ""
     before_name: str = ""
     numbered: bool = False  # a colon and the call's number behind the name
+    # What stands around strings in the model's own spelling of JSON, which has neither escapes nor quotes around keys.
+    # Arguments of strict functions are written as JSON all the same.
+    quote: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ FORMATS: Mapping[str, CallFormat] = MappingProxyType(
             separator="\n```json\n",
             end="\n```<｜tool▁call▁end｜>",
         ),
+        "gemma4": NamedCallFormat("<|tool_call>", separator="", end="<tool_call|>", before_name="call:", quote='<|"|>'),
         "kimi_k2": NamedCallFormat(
             *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
             *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
@@ -137,7 +141,9 @@ FORMATS: Mapping[str, CallFormat] = MappingProxyType(
         ),
         "qwen3_coder": _QWEN3_CODER,
         "qwen3_xml": _QWEN3_CODER,
-        "seed_oss": replace(_QWEN3_CODER, section="<seed:tool_call>", section_end="</seed:tool_call>"),
+        "seed_oss": replace(
+            _QWEN3_CODER, section="<seed:tool_call>", section_end="</seed:tool_call>", value_lines=False
+        ),
         "minimax_m2": _MINIMAX_M2,
         "glm45": _GLM45,
         "glm47": _GLM45,
