@@ -53,6 +53,7 @@ class LedgerModel:
         self.precision = "exact"
         self.tokens_computed = 0
         self.fail_on: int | None = None  # raise when a batch has this id
+        self.broken = False  # raise whatever the batch is
         self.nan_on: int | None = None  # broken logits where a line ends with this id
 
     def kv_bytes_per_token(self) -> int:
@@ -66,7 +67,7 @@ class LedgerModel:
 
     def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
         assert isinstance(kv, LedgerPool)
-        if self.fail_on is not None and self.fail_on in batch.ids:
+        if self.broken or (self.fail_on is not None and self.fail_on in batch.ids):
             raise RuntimeError("the ledger was told to fail")
         self.tokens_computed += len(batch.ids)
         logits = np.full((len(batch.logit_rows), VOCAB), -10.0, np.float32)

@@ -3,12 +3,11 @@
 Owns the scheduler, the cache and the KV pool of one model. Knows nothing of threads, streams or clients.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.client import Totals
@@ -19,10 +18,13 @@ from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.progress import log_long_prefill, progress_step
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
-from tokenline.engine.sampler import SamplingError, sample
-from tokenline.engine.scheduler import Chunk, Scheduler
+from tokenline.engine.runner import Runner
+from tokenline.engine.sampler import SamplingError
+from tokenline.engine.scheduler import Scheduler
 from tokenline.engine.sequence import Sequence
-from tokenline.models.base import Batch, BatchSequence, Model
+from tokenline.models.base import Model
+
+log = logging.getLogger(__name__)
 
 DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
@@ -46,6 +48,7 @@ class EngineCore:
 
     def __post_init__(self) -> None:
         self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
+        self.runner = Runner(self.model, self.kv)
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.evictions = EvictionLog(self.block_size, self.clock, self.evictions_remembered)
         self.cache = PrefixCache(self.pool, self._on_evict)
@@ -95,7 +98,9 @@ class EngineCore:
         return steps
 
     def step(self) -> list[Step]:
-        """Compute one batch. An exception in the model ends the requests of this batch and harms no other."""
+        """Compute one batch. A request whose part of it cannot be computed ends with an error; the others of the batch
+        get the ids that they would have got without it. Raises StepFailed if nothing can be computed at all.
+        """
         self.scheduler.take_restored()
         chunks = self.scheduler.schedule()
         if not chunks:
@@ -114,27 +119,27 @@ class EngineCore:
                 sequence.longest_match = self.cache.lookup(sequence.namespace, sequence.line).length
             if (begun := progress_step(sequence, now)) is not None:
                 self.announce([begun])
-        sampling = [chunk for chunk in chunks if chunk.samples]
-        try:
-            logits = self.model.forward(self._batch(chunks, sampling), self.kv)
-            sampled = sample(logits, [chunk.sequence for chunk in sampling], self.model.config.vocab_size)
-        except Exception as error:
-            # Nothing of this batch enters the tree: what the failed step wrote is not to be trusted.
-            message = f"{type(error).__name__}: {error}"
-            failed = {id(chunk.sequence.request): chunk.sequence.request for chunk in chunks}
-            raise StepFailed(
-                message, [step for request in failed.values() for step in self._fail(request, message)]
-            ) from error
-        prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
-        self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
         steps: list[Step] = []
-        for chunk in chunks:
+        outcome = self.runner.compute(chunks)
+        if outcome.at_once:
+            prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
+            self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
+        for request, error in outcome.failed:
+            # What the failed step wrote for it is not to be trusted, and does not enter the tree.
+            log.error("request %s ends with an error", request.request_id, exc_info=error)
+            steps += self._fail(request, f"{type(error).__name__}: {error}")
+        if not outcome.computed and self._is_broken():
+            raise StepFailed(steps)
+        computed = [one for one in outcome.computed if not one[0].sequence.finished]  # by a sibling's failure
+        for chunk, _ in computed:
             self.scheduler.computed(chunk)
             if chunk.length > 1 or chunk.sequence.request.reports_progress:
                 log_long_prefill(chunk.sequence, self.clock())
                 if (step := progress_step(chunk.sequence, self.clock())) is not None:
                     steps.append(step)
-        for chunk, result in zip(sampling, sampled, strict=True):
+        for chunk, result in computed:
+            if result is None:
+                continue
             if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue
             if isinstance(result, SamplingError):
@@ -143,21 +148,15 @@ class EngineCore:
             steps += self._advance(chunk.sequence, *result)
         return steps
 
-    def _batch(self, chunks: list[Chunk], sampling: list[Chunk]) -> Batch:
-        ids, positions, sequences, logit_rows, start = [], [], [], [], 0
-        for chunk in chunks:
-            sequence, end = chunk.sequence, chunk.sequence.computed + chunk.length
-            ids.append(sequence.ids[sequence.computed : end])
-            positions.append(np.arange(sequence.computed, end, dtype=np.int32))
-            table = np.asarray(sequence.blocks, dtype=np.int32)
-            sequences.append(BatchSequence(start, chunk.length, sequence.computed, table))
-            start += chunk.length
-            if chunk.samples:
-                logit_rows.append(start - 1)
-        assert len(logit_rows) == len(sampling)
-        return Batch(
-            np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
-        )
+    def _is_broken(self) -> bool:
+        """Whether the model computes nothing, whatever it is given, so that no request is to blame."""
+        block = self.scheduler.borrow_block()
+        if block is None:
+            return False  # nobody knows
+        try:
+            return not self.runner.can_compute(block)
+        finally:
+            self.pool.release(block)
 
     def _advance(self, sequence: Sequence, token_id: int, logprob: TokenLogprob | None) -> list[Step]:
         try:
@@ -248,8 +247,8 @@ class EngineCore:
 
 
 class StepFailed(Exception):
-    """The model raised. `steps` tell the requests of that batch; all others go on."""
+    """The model computes nothing any more. `steps` tell the requests of the batch at which that showed."""
 
-    def __init__(self, message: str, steps: list[Step]):
-        super().__init__(message)
+    def __init__(self, steps: list[Step]):
+        super().__init__(steps[0].error)
         self.steps = steps

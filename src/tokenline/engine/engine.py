@@ -28,7 +28,7 @@ from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
 
-# After this many steps in a row that failed, the engine is taken to be broken.
+# After this many steps in a row in which the model computed nothing, the engine is taken to be broken.
 MAX_FAILED_STEPS = 3
 
 MakeConstraint = Callable[[], Constraint]
@@ -95,6 +95,12 @@ class Engine:
         overflow = self._limits.overflow(len(request.prompt_ids), request.params.max_tokens)
         if overflow is not None:
             raise RequestRefused("context_length_exceeded", f"The prompt {overflow}")
+        for token_id in (request.prompt_ids.min(), request.prompt_ids.max()):
+            if not 0 <= token_id < self._limits.vocab_size:
+                raise RequestRefused(
+                    "invalid_value",
+                    f"The prompt has a token with id {token_id}; the model knows 0 to {self._limits.vocab_size - 1}.",
+                )
         if request.constraint is None:
             return None
         if self._constraints is None:
@@ -117,7 +123,7 @@ class Engine:
         for request, make in zip(requests, makers, strict=True):
             constraints = [make() if make else None for _ in range(request.n)]
             self._streams[request.request_id] = stream
-            self._commands.put(partial(self.core.add, request, constraints))
+            self._commands.put(partial(self._add, request, constraints))
         return stream
 
     async def stop(self, request_id: str, choice: int) -> None:
@@ -201,7 +207,6 @@ class Engine:
                     failed_steps = 0
                 except StepFailed as failure:
                     failed_steps += 1
-                    log.exception("a step failed; its requests end with an error")
                     self._deliver(failure.steps)
                     if failed_steps == MAX_FAILED_STEPS:
                         raise
@@ -213,6 +218,19 @@ class Engine:
             self._fail_open_streams(self._failure)
         finally:
             self._in_loop(self._ended.set)
+
+    def _add(self, request: Request, constraints: list[Constraint | None]) -> None:
+        try:
+            self.core.add(request, constraints)
+        except Exception as error:  # what cannot be begun ends this request alone
+            log.exception("request %s could not be begun", request.request_id)
+            message = f"{type(error).__name__}: {error}"
+            self._deliver(
+                [
+                    Step(request.request_id, choice, (), finish_reason=FinishReason.ERROR, error=message)
+                    for choice in range(request.n)
+                ]
+            )
 
     def _take_commands(self) -> bool:
         """Carry out what the loop asked for; wait for it when there is no work. False: stop."""

@@ -217,6 +217,10 @@ class Scheduler:
         sequence.blocks.append(self.pool.allocate())
         return True
 
+    def borrow_block(self) -> int | None:
+        """A block for nobody's tokens, to be released; None if all are in use."""
+        return self.pool.allocate() if self._make_room(1) else None
+
     def computed(self, chunk: Chunk) -> None:
         """The chunk's keys and values are in the pool. Prompts enter the tree chunk by chunk, answers at the end."""
         sequence = chunk.sequence

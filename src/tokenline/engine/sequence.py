@@ -29,6 +29,7 @@ class Sequence:
     restored: int = 0  # of the computed ids, those that came from the disk
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
     random: np.random.Generator = field(init=False)
+    drawn: float | None = None  # see `uniform`
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens held when it was first scheduled; never changed after (invariant 1)
     cached_restored: int = 0  # of these, those that came from the disk
@@ -87,8 +88,15 @@ class Sequence:
     def finished(self) -> bool:
         return self.finish_reason is not None
 
+    def uniform(self) -> float:
+        """The number in [0, 1) that draws the next id; the same one until that id is appended."""
+        if self.drawn is None:
+            self.drawn = self.random.random()
+        return self.drawn
+
     def append(self, token_id: int) -> None:
-        """Add a sampled id and say whether the sequence ends with it."""
+        """Add a sampled id. Then `finish_reason` says whether the sequence ends with it."""
+        self.drawn = None
         self.ids[self.length] = token_id
         self.length += 1
         self.counts[token_id] = self.counts.get(token_id, 0) + 1

@@ -1,0 +1,101 @@
+"""Chunks -> the model -> next ids; and, where a step fails, which requests are to blame.
+
+Changes nothing but the KV pool, and the number that a sequence has drawn for its next id. To compute a chunk again
+writes the same keys and values to the same places, and chooses the same id. So a step that failed is computed again in
+parts, and the requests that are not to blame never notice.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenline.engine.request import Request
+from tokenline.engine.sampler import Sampled, SamplingError, sample
+from tokenline.engine.scheduler import Chunk
+from tokenline.models.base import Batch, BatchSequence, KVPool, Model
+
+log = logging.getLogger(__name__)
+
+Computed = list[tuple[Chunk, Sampled | SamplingError | None]]
+"""Chunks that are computed, each with the next id where it reaches the end of its line."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a step's chunks."""
+
+    computed: Computed = field(default_factory=list)
+    failed: list[tuple[Request, Exception]] = field(default_factory=list)  # to blame
+    at_once: bool = True  # it was not computed in parts
+
+
+class Runner:
+    """Runs one model on one KV pool."""
+
+    def __init__(self, model: Model, kv: KVPool):
+        self._model = model
+        self._kv = kv
+
+    def _attempt(self, chunks: list[Chunk]) -> Computed | Exception:
+        """Compute these together; or what the model or the sampler raised."""
+        try:
+            logits = self._model.forward(_batch(chunks), self._kv)
+            ends = [chunk.sequence for chunk in chunks if chunk.samples]
+            sampled = iter(sample(logits, ends, self._model.config.vocab_size))
+            return [(chunk, next(sampled) if chunk.samples else None) for chunk in chunks]
+        except Exception as error:
+            return error
+
+    def compute(self, chunks: list[Chunk]) -> Outcome:
+        """Compute these together; if that fails, in halves, down to single ones, whose requests are then to blame."""
+        together = self._attempt(chunks)
+        if not isinstance(together, Exception):
+            return Outcome(together)
+        outcome = Outcome(at_once=False)
+        failed: dict[int, tuple[Request, Exception]] = {}
+
+        def split(part: list[Chunk], error: Exception) -> None:
+            if len(part) == 1:
+                request = part[0].sequence.request
+                failed[id(request)] = request, error
+                return
+            middle = len(part) // 2
+            for half in (part[:middle], part[middle:]):
+                if half := [chunk for chunk in half if id(chunk.sequence.request) not in failed]:
+                    attempt = self._attempt(half)
+                    if isinstance(attempt, Exception):
+                        split(half, attempt)
+                    else:
+                        outcome.computed += attempt
+
+        split(chunks, together)
+        outcome.failed = list(failed.values())
+        return outcome
+
+    def can_compute(self, block: int) -> bool:
+        """Whether the model computes a line that is nobody's, in a block that is nobody's."""
+        zero = np.zeros(1, np.int32)
+        try:
+            line = BatchSequence(0, 1, 0, np.array([block], np.int32))
+            self._model.forward(Batch(zero, zero, (line,), zero), self._kv)
+        except Exception:
+            log.exception("the model fails on whatever it is given")
+            return False
+        return True
+
+
+def _batch(chunks: list[Chunk]) -> Batch:
+    ids, positions, sequences, logit_rows, start = [], [], [], [], 0
+    for chunk in chunks:
+        sequence, end = chunk.sequence, chunk.sequence.computed + chunk.length
+        ids.append(sequence.ids[sequence.computed : end])
+        positions.append(np.arange(sequence.computed, end, dtype=np.int32))
+        table = np.asarray(sequence.blocks, dtype=np.int32)
+        sequences.append(BatchSequence(start, chunk.length, sequence.computed, table))
+        start += chunk.length
+        if chunk.samples:
+            logit_rows.append(start - 1)
+    return Batch(
+        np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
+    )
