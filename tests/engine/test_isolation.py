@@ -14,7 +14,7 @@ from tests.engine.test_core import Answers, make_core
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.request import FinishReason, Request, SamplingParams
 from tokenline.engine.sequence import Sequence
-from tokenline.models.base import Batch, KVPool, RowSampling, TopLogprobs
+from tokenline.models.base import Batch, KVPool, RowSampling, TokenLogprob
 from tokenline.models.cpu.logits import NumpyLogits
 
 BAD = 77
@@ -56,16 +56,21 @@ class Choosy(NumpyLogits):
         super().__init__(values)
         self._ends = ends
 
-    def choose(self, rows: list[RowSampling]) -> np.ndarray:  # type: ignore[override]
+    def take(self, rows: SequenceOf[int]) -> "Choosy":
+        return Choosy(self.values[list(rows)], self._ends[list(rows)])
+
+    def choose(self, rows: SequenceOf[RowSampling]) -> np.ndarray:
         chosen = super().choose(rows)  # uses what the rows have drawn
-        if any(self._ends[row.row] == BAD for row in rows):
-            raise IndexError("no such row")
+        self._check([row.row for row in rows])
         return chosen
 
-    def logprobs(self, row: int, token_id: int, top: int) -> TopLogprobs:
-        if self._ends[row] == BAD:
+    def logprobs(self, rows: SequenceOf[int], ids: SequenceOf[int], top: int) -> list[TokenLogprob]:
+        self._check(rows)
+        return super().logprobs(rows, ids, top)
+
+    def _check(self, rows: SequenceOf[int]) -> None:
+        if BAD in self._ends[list(rows)]:
             raise IndexError("no such row")
-        return super().logprobs(row, token_id, top)
 
 
 def sampled(request_id: str, prompt: list[int], max_tokens: int = 12, n: int = 1, **params) -> Request:

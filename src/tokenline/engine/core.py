@@ -21,11 +21,13 @@ from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request
 from tokenline.engine.runner import Runner
 from tokenline.engine.sampler import SamplingError
 from tokenline.engine.scheduler import Scheduler
+from tokenline.engine.scoring import is_broken
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
 
+SCORED_LOGITS_BYTES = 64 << 20  # at most, of a step's logits that score prompts
 DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
 
@@ -42,6 +44,7 @@ class EngineCore:
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
     max_stall_s: float = MAX_STALL_S  # see EngineSettings
     evictions_remembered: int = 65_536
+    scored_logits_bytes: int = SCORED_LOGITS_BYTES
     clock: Callable[[], float] = time.monotonic
     announce: Callable[[list[Step]], None] = lambda steps: None  # takes steps that are not to wait for `step` to end
     totals: Totals = field(default_factory=Totals)
@@ -61,6 +64,7 @@ class EngineCore:
             self.cache,
             max_num_seqs=self.max_num_seqs,
             max_batch_tokens=self.max_batch_tokens,
+            max_scored_tokens=max(1, self.scored_logits_bytes // (4 * self.model.config.vocab_size)),
             prefill_budget=PrefillBudget(self.prefill_speed, self.max_stall_s),
             copy_block_prefix=self.kv.copy_block_prefix,
             tier=self.tier,
@@ -115,8 +119,12 @@ class EngineCore:
             sequence.cached, sequence.cached_restored = sequence.computed, sequence.restored
             if sequence.choice == 0:  # the one that gives the account
                 keys = self._hashes.of(sequence.namespace, sequence.line)
-                sequence.evicted = self.evictions.ask(keys, sequence.cached)
                 sequence.longest_match = self.cache.lookup(sequence.namespace, sequence.line).length
+                # What a prompt that is scored did not use is held all the same.
+                held = sequence.longest_match if sequence.unscored else sequence.cached
+                sequence.evicted = self.evictions.ask(keys, held)
+                if sequence.evicted is not None:
+                    sequence.longest_match = max(sequence.longest_match, held + sequence.evicted.tokens)
             if (begun := progress_step(sequence, now)) is not None:
                 self.announce([begun])
         steps: list[Step] = []
@@ -130,22 +138,26 @@ class EngineCore:
             steps += self._fail(request, f"{type(error).__name__}: {error}")
         if not outcome.computed and self._is_broken():
             raise StepFailed(steps)
-        computed = [one for one in outcome.computed if not one[0].sequence.finished]  # by a sibling's failure
-        for chunk, _ in computed:
+        computed = [one for one in outcome.computed if not one.chunk.sequence.finished]  # by a sibling's failure
+        for chunk in (result.chunk for result in computed):
             self.scheduler.computed(chunk)
             if chunk.length > 1 or chunk.sequence.request.reports_progress:
                 log_long_prefill(chunk.sequence, self.clock())
                 if (step := progress_step(chunk.sequence, self.clock())) is not None:
                     steps.append(step)
-        for chunk, result in computed:
-            if result is None:
+        for result in computed:
+            sequence = result.chunk.sequence
+            if sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue
-            if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
-                continue
-            if isinstance(result, SamplingError):
-                steps += self._fail(chunk.sequence.request, str(result))
-                continue
-            steps += self._advance(chunk.sequence, *result)
+            sequence.scored += result.scores
+            if is_broken(result.scores):
+                steps += self._fail(sequence.request, "the model's logits are not numbers")
+            elif isinstance(result.sampled, SamplingError):
+                steps += self._fail(sequence.request, str(result.sampled))
+            elif result.sampled is not None:
+                steps += self._advance(sequence, *result.sampled)
+            elif result.reaches_end:  # nothing is to be generated
+                steps.append(self._step(sequence, (), None, FinishReason.LENGTH))
         return steps
 
     def _is_broken(self) -> bool:
@@ -164,12 +176,20 @@ class EngineCore:
         except Exception as error:  # whatever a constraint's library raises is this request's trouble alone
             return self._fail(sequence.request, f"the constraint failed: {error}")
         self.totals.generated_tokens += 1
+        return [self._step(sequence, (token_id,), logprob, sequence.finish_reason)]
+
+    def _step(
+        self, sequence: Sequence, ids: tuple[int, ...], logprob: TokenLogprob | None, reason: FinishReason | None
+    ) -> Step:
+        """What a step made for a sequence, which ends with it if there is a reason."""
         cache_use = self._cache_use(sequence)
-        if sequence.finish_reason is not None:
-            self._close(sequence, sequence.finish_reason)
+        if reason is not None:
+            self._close(sequence, reason)
         logprobs = () if logprob is None else (logprob,)
-        reason = sequence.finish_reason
-        return [Step(sequence.request.request_id, sequence.choice, (token_id,), logprobs, reason, cache_use)]
+        wanted = cache_use is not None and sequence.request.prompt_logprobs is not None
+        scored = tuple(sequence.scored) if wanted else None
+        request_id, choice = sequence.request.request_id, sequence.choice
+        return Step(request_id, choice, ids, logprobs, reason, cache_use, prompt_logprobs=scored)
 
     def _cache_use(self, sequence: Sequence) -> CacheUse | None:
         """The account of a request's prompt, once, when the prefill of its first choice ends."""
@@ -194,7 +214,7 @@ class EngineCore:
             restored=sequence.cached_restored,
             evicted=evicted,
             evicted_ago_s=sequence.evicted.ago_s if sequence.evicted else None,
-            longest_match=min(prompt, max(sequence.longest_match, cached + evicted)),
+            longest_match=min(prompt, sequence.longest_match),
         )
 
     def _on_evict(self, tail: Tail) -> None:

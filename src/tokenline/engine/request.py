@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tokenline.fields import FieldError
+from tokenline.models.base import TokenLogprob
 
 
 class FinishReason(StrEnum):
@@ -36,7 +37,7 @@ class Namespace(NamedTuple):
 class SamplingParams:
     """How the next id is chosen. Ranges are checked before: errors name the client's own field."""
 
-    max_tokens: int  # new ids at most, at least 1
+    max_tokens: int  # new ids at most; 0: only the prompt is computed
     temperature: float = 1.0  # 0: greedy
     top_p: float = 1.0
     top_k: int = 0  # 0: off
@@ -85,14 +86,10 @@ class Request:
     # evicted. 0: in memory only. More: they also go to the disk when the request ends, to stay this long, if there is
     # room.
     retention_s: float | None = None
+    # None: none; k: log probabilities of the prompt's own ids, and of the k most likely ones at their places. Such a
+    # prompt is computed as a whole: what the prefix cache holds of it has no logits.
+    prompt_logprobs: int | None = None
     reports_progress: bool = False  # its steps also say how far its prompt is computed
-
-
-class TokenLogprob(NamedTuple):
-    """Natural-log probabilities from the model's own logits, before temperature and penalties."""
-
-    logprob: float  # of the chosen id
-    top: tuple[tuple[int, float], ...]  # (id, logprob), most likely first
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +129,7 @@ class Step:
     finish_reason: FinishReason | None = None
     cache_use: CacheUse | None = None  # on the first step of choice 0, once per request
     error: str | None = None  # with FinishReason.ERROR: what happened, for the log and the client
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None  # with the cache use, if asked for; of ids 1, 2, ...
     # With `reports_progress`, in steps of choice 0 that have no ids: before its first chunk is computed, then after
     # each one, so that the last says that all is processed.
     progress: PromptProgress | None = None

@@ -6,6 +6,7 @@ parts, and the requests that are not to blame never notice.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,19 +14,27 @@ import numpy as np
 from tokenline.engine.request import Request
 from tokenline.engine.sampler import Sampled, SamplingError, sample
 from tokenline.engine.scheduler import Chunk
-from tokenline.models.base import Batch, BatchSequence, KVPool, Model
+from tokenline.engine.scoring import score, wanted_logits
+from tokenline.models.base import Batch, BatchSequence, KVPool, Model, TokenLogprob
 
 log = logging.getLogger(__name__)
 
-Computed = list[tuple[Chunk, Sampled | SamplingError | None]]
-"""Chunks that are computed, each with the next id where it reaches the end of its line."""
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A chunk that is computed."""
+
+    chunk: Chunk
+    reaches_end: bool  # of its line, with which the chunk ended when it was computed
+    sampled: Sampled | SamplingError | None  # the next id of its line, if it samples one
+    scores: Sequence[TokenLogprob]  # the next log probabilities of its prompt, if that is scored
 
 
 @dataclass(slots=True)
 class Outcome:
     """What became of a step's chunks."""
 
-    computed: Computed = field(default_factory=list)
+    computed: list[Result] = field(default_factory=list)
     failed: list[tuple[Request, Exception]] = field(default_factory=list)  # to blame
     at_once: bool = True  # it was not computed in parts
 
@@ -37,13 +46,23 @@ class Runner:
         self._model = model
         self._kv = kv
 
-    def _attempt(self, chunks: list[Chunk]) -> Computed | Exception:
+    def _attempt(self, chunks: list[Chunk]) -> list[Result] | Exception:
         """Compute these together; or what the model or the sampler raised."""
         try:
-            logits = self._model.forward(_batch(chunks), self._kv)
+            wanted = wanted_logits(chunks)
+            logits = self._model.forward(_batch(chunks, wanted.rows), self._kv)
+            scores = {id(sequence): found for sequence, found in score(logits, wanted)}
             ends = [chunk.sequence for chunk in chunks if chunk.samples]
-            sampled = iter(sample(logits, ends, self._model.config.vocab_size))
-            return [(chunk, next(sampled) if chunk.samples else None) for chunk in chunks]
+            sampled = iter(sample(wanted.to_sample(logits), ends, self._model.config.vocab_size))
+            return [
+                Result(
+                    chunk,
+                    chunk.reaches_end,
+                    next(sampled) if chunk.samples else None,
+                    scores.get(id(chunk.sequence), ()),
+                )
+                for chunk in chunks
+            ]
         except Exception as error:
             return error
 
@@ -85,8 +104,8 @@ class Runner:
         return True
 
 
-def _batch(chunks: list[Chunk]) -> Batch:
-    ids, positions, sequences, logit_rows, start = [], [], [], [], 0
+def _batch(chunks: list[Chunk], logit_rows: np.ndarray) -> Batch:
+    ids, positions, sequences, start = [], [], [], 0
     for chunk in chunks:
         sequence, end = chunk.sequence, chunk.sequence.computed + chunk.length
         ids.append(sequence.ids[sequence.computed : end])
@@ -94,8 +113,4 @@ def _batch(chunks: list[Chunk]) -> Batch:
         table = np.asarray(sequence.blocks, dtype=np.int32)
         sequences.append(BatchSequence(start, chunk.length, sequence.computed, table))
         start += chunk.length
-        if chunk.samples:
-            logit_rows.append(start - 1)
-    return Batch(
-        np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
-    )
+    return Batch(np.concatenate(ids), np.concatenate(positions), tuple(sequences), logit_rows)

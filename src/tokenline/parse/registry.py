@@ -53,8 +53,8 @@ _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
         "deepseek_v31": lambda _: DeepSeekCalls(),
         "deepseek_v32": _xml(xml_calls.DEEPSEEK_V32),
         "deepseek_v4": _xml(xml_calls.DEEPSEEK_V4),
-        "kimi_k2": lambda _: KimiCalls(),
-        "gemma4": lambda _: GemmaCalls(),
+        "kimi_k2": KimiCalls,
+        "gemma4": GemmaCalls,
         "mistral": lambda _: MistralCalls(),
         "llama3_json": Llama3Calls,
         "llama4_json": Llama3Calls,
@@ -127,6 +127,7 @@ def make_parser(
     if reasoning_parser is not None and reasoning_parser not in reasoning_parsers():
         raise ValueError(f"unknown reasoning parser {reasoning_parser!r}; there are: {', '.join(reasoning_parsers())}")
 
+    schemas = ToolSchemas(tools)
     readers: list[Reader] = []
     dropped: tuple[str, ...] = ()
     harmony = tool_parser == HARMONY_TOOLS or reasoning_parser == HARMONY_REASONING
@@ -139,11 +140,11 @@ def make_parser(
     elif harmony:
         readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None))
     elif tool_parser is not None:
-        readers.append(_TOOLS[tool_parser](ToolSchemas(tools)))
+        readers.append(_TOOLS[tool_parser](schemas))
     if not readers:
         return PlainParser()
     new_id = _mistral_id if tool_parser == "mistral" else new_call_id
-    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id)
+    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id, schemas=schemas)
 
 
 def answer_begins_after(reasoning_parser: str | None, tool_parser: str | None, prompt_end: str) -> str:

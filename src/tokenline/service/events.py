@@ -19,10 +19,11 @@ class PromptAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class PromptDone:
-    """The prompt is computed: the cache's account of it. Once a prompt, before any piece of its choices."""
+    """The prompt is computed: the cache's account of it. Once a prompt, before any piece of its first choice."""
 
     prompt: int  # number of the prompt in the request
     cache: CacheUse
+    logprobs: Sequence[TokenLogprob] | None = None  # of all its ids but the first, if asked for
 
 
 @dataclass(frozen=True, slots=True)

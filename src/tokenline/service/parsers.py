@@ -43,7 +43,7 @@ class ParserChoice:
         wanted = request.tool_choice
         if wanted not in (None, "none") and not request.chat.tools:
             raise FieldError(("tool_choice",), "needs ", ("tools",), " to choose from.")
-        if request.may_call_tools and wanted in (None, "auto") and self.tool_parser is None:
+        if request.may_call_tools and not request.must_call_tools and self.tool_parser is None:
             raise FieldError(
                 ("tool_choice",),
                 '"auto" (the default with tools) needs a tool-call parser, and none is known for this model\'s chat '
@@ -58,14 +58,14 @@ class ParserChoice:
             tool_parser = self.tool_parser
             if isinstance(request.tool_choice, NamedTool):
                 forced = request.tool_choice.name
-            elif request.tool_choice == "required":
+            elif request.must_call_tools:
                 forced = ""
         if tool_parser is None and self.reasoning_parser is None and forced is None:
             return None
         parser = make_parser(
             tool_parser,
             self.reasoning_parser,
-            tools=request.chat.tools,
+            tools=request.callable_tools,
             prompt_end=line.text,
             control_tokens=self.control_tokens,
             forced=forced,

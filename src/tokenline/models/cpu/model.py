@@ -1,9 +1,11 @@
 """The CPU model: weights packed for the kernels, and each batch turned into the arguments of the compiled step."""
 
 from concurrent.futures import Executor, ThreadPoolExecutor
+from importlib.metadata import version
 
 import numpy as np
 
+from tokenline.models.arithmetic import arithmetic_name
 from tokenline.models.base import Backend, Batch, BatchSequence, KVPool
 from tokenline.models.config import Activation, Feature, ModelConfig
 from tokenline.models.cpu.arena import Arena
@@ -14,6 +16,7 @@ from tokenline.models.cpu.logits import NumpyLogits
 from tokenline.models.cpu.pack import Packed, pack_tensor
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
+from tokenline.models.cpu.simd import cpu_features
 from tokenline.models.cpu.step_args import (
     ATTENTION_NORM,
     ATTENTION_POST_NORM,
@@ -67,6 +70,13 @@ CPU_KERNELS = Backend(
 )
 
 
+def cpu_arithmetic() -> str:
+    """What the kernels' results depend on: bfloat16 instructions round otherwise than their replacement, for one."""
+    return arithmetic_name(
+        sorted(cpu_features()), *(f"{name} {version(name)}" for name in ("numba", "llvmlite", "numpy"))
+    )
+
+
 class CPUModel:
     """See `models.base.Model`. Activations are int8 with a scale per 32 values, keys and values bfloat16."""
 
@@ -86,6 +96,7 @@ class CPUModel:
         self.weight_bytes = sum(array.nbytes for array in self._kept)
         kept = " and ".join(name for kind, name in ((Q4, "4-bit"), (Q8, "8-bit")) if kind in self._kinds)
         self.precision = f"{kept} weights in groups of {GROUP}, int8 products"
+        self.arithmetic = cpu_arithmetic()
         self._workspace = _Workspace(self._shape, self._threads.size)
 
     def kv_bytes_per_token(self) -> int:

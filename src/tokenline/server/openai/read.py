@@ -12,6 +12,7 @@ from tokenline.grammar.spec import Choice, Grammar, JsonSchema, Regex
 from tokenline.render.chat_input import ChatInput
 from tokenline.server.openai.wire import ChatBody, CompletionBody, GenerationBody, TemplateBody
 from tokenline.service.request import (
+    AllowedTools,
     CacheWishes,
     ChatRequest,
     Limits,
@@ -32,7 +33,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
     """What a chat completion asks for."""
     if body.top_logprobs and not body.logprobs:
         raise FieldError(("top_logprobs",), "needs ", ("logprobs",), ": true.")
-    _check_stream_options(body)
+    _check_stream(body)
     max_tokens, moved = body.max_tokens, {}
     if body.max_completion_tokens is not None:
         max_tokens = body.max_completion_tokens
@@ -44,7 +45,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
         chat=chat_input(body),
         tool_choice=_tool_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        sampling=_sampling(body, (body.top_logprobs or 0) if body.logprobs else None),
+        sampling=_sampling(body, (body.top_logprobs or 0) if body.logprobs else None, body.prompt_logprobs),
         limits=_limits(body, max_tokens),
         cache=CacheWishes(
             key=body.prompt_cache_key, salt=body.cache_salt, retention_s=_retention_s(body.prompt_cache_retention)
@@ -58,7 +59,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
 
 def text_request(body: CompletionBody, request_id: str, caller: str | None) -> TextRequest:
     """What a text completion asks for."""
-    _check_stream_options(body)
+    _check_stream(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise FieldError(
             ("best_of",),
@@ -67,22 +68,17 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
             f" ({body.n or 1}).",
             code="unsupported_parameter",
         )
-    if body.echo and body.logprobs is not None:
-        raise FieldError(
-            ("logprobs",),
-            "is not supported with ",
-            ("echo",),
-            ": there are no log probabilities of the prompt.",
-            code="unsupported_parameter",
-        )
+    if body.suffix and body.echo:
+        raise FieldError(("suffix",), "cannot be combined with ", ("echo",), ": true.")
     output, place = _output(body)
     prompts, listed = read_prompts(body.prompt)
     return TextRequest(
         id=request_id,
         caller=caller,
         prompts=prompts,
+        suffix=body.suffix or None,
         listed=listed,
-        sampling=_sampling(body, body.logprobs),
+        sampling=_sampling(body, body.logprobs, _scored(body)),
         limits=_limits(body, body.max_tokens, DEFAULT_MAX_TOKENS),
         cache=CacheWishes(salt=body.cache_salt),
         output=output,
@@ -124,7 +120,13 @@ def read_prompts(given: Any) -> tuple[tuple[str | list[Any], ...], bool]:
     return tuple(given), True
 
 
-def _sampling(body: GenerationBody, logprobs: int | None) -> Sampling:
+def _scored(body: CompletionBody) -> int | None:
+    """How many log probabilities of each of the prompt's tokens are needed: for `prompt_logprobs`, and for `echo`."""
+    asked = [body.prompt_logprobs, body.logprobs if body.echo else None]
+    return max((count for count in asked if count is not None), default=None)
+
+
+def _sampling(body: GenerationBody, logprobs: int | None, prompt_logprobs: int | None) -> Sampling:
     return Sampling(
         temperature=body.temperature,
         top_p=body.top_p,
@@ -136,6 +138,7 @@ def _sampling(body: GenerationBody, logprobs: int | None) -> Sampling:
         repetition_penalty=body.repetition_penalty,
         logit_bias=body.logit_bias or {},
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
     )
 
 
@@ -158,7 +161,9 @@ def _retention_s(asked: str | None) -> float | None:
     return DAY_S if asked == "24h" else 0.0
 
 
-def _check_stream_options(body: GenerationBody) -> None:
+def _check_stream(body: GenerationBody) -> None:
+    if body.prompt_logprobs is not None and body.stream:
+        raise FieldError(("prompt_logprobs",), "cannot be combined with ", ("stream",), ": true.")
     if body.stream_options is not None and not body.stream:
         raise FieldError(("stream_options",), "is only for ", ("stream",), ": true.")
 
@@ -166,16 +171,42 @@ def _check_stream_options(body: GenerationBody) -> None:
 def _tool_choice(wanted: Any) -> ToolChoice | None:
     if wanted in (None, "none", "auto", "required"):
         return wanted
-    if isinstance(wanted, dict) and wanted.get("type") == "function":
-        function = wanted.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if isinstance(name, str):
-            return NamedTool(name)
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    if kind == "allowed_tools":
+        return _allowed_tools(wanted.get("allowed_tools"))
+    if (name := _named_function(wanted)) is not None:
+        return NamedTool(name)
     raise FieldError(
         ("tool_choice",),
-        'must be "none", "auto", "required" or {"type": "function", "function": {"name": …}}; '
-        f"got {shown(wanted)}.",
+        'must be "none", "auto", "required", {"type": "function", "function": {"name": …}} or '
+        f'{{"type": "allowed_tools", …}}; got {shown(wanted)}.',
     )
+
+
+def _allowed_tools(allowed: Any) -> AllowedTools:
+    place = ("tool_choice", "allowed_tools")
+    _must(isinstance(allowed, dict), place, "an object", allowed)
+    mode, tools = allowed.get("mode"), allowed.get("tools")
+    if mode not in ("auto", "required"):
+        raise FieldError((*place, "mode"), f'must be "auto" or "required"; got {shown(mode)}.')
+    _must(isinstance(tools, list) and bool(tools), (*place, "tools"), "a non-empty array of tools", tools)
+    names: list[str] = []
+    for index, tool in enumerate(tools):
+        name = _named_function(tool)
+        if name is None:
+            accepted = '{"type": "function", "function": {"name": …}}'
+            raise FieldError((*place, "tools", index), f"must be {accepted}; got {shown(tool)}.")
+        names.append(name)
+    return AllowedTools(tuple(names), required=mode == "required")
+
+
+def _named_function(value: Any) -> str | None:
+    """The name in `{"type": "function", "function": {"name": ...}}`; None for anything else."""
+    if not isinstance(value, dict) or value.get("type") != "function":
+        return None
+    function = value.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _output(body: GenerationBody) -> tuple[OutputFormat | None, Path]:

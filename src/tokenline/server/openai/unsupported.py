@@ -16,7 +16,6 @@ class Refusal(NamedTuple):
 GENERATION: Mapping[str, Refusal] = {
     "use_beam_search": Refusal("beam search is not supported", (False,)),
     "length_penalty": Refusal("beam search is not supported", (1,)),
-    "prompt_logprobs": Refusal("log probabilities of the prompt are not supported"),
     "truncate_prompt_tokens": Refusal("a prompt is never cut; send a shorter one"),
     "bad_words": Refusal("use 'logit_bias'", ([],)),
     "allowed_token_ids": Refusal("use 'logit_bias'"),
@@ -49,7 +48,6 @@ CHAT: Mapping[str, Refusal] = {
 
 COMPLETION: Mapping[str, Refusal] = {
     **GENERATION,
-    "suffix": Refusal("this model cannot fill in before a suffix", ("",)),
     "prompt_embeds": Refusal("send 'prompt' as text or token ids"),
     "add_special_tokens": Refusal("send token ids for full control of special tokens", (True,)),
 }

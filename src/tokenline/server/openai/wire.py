@@ -13,11 +13,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tokenline.server.body import Body
 from tokenline.server.openai.unsupported import CHAT, COMPLETION, Refusal, refuse_unsupported
-from tokenline.service.request import RANGES, SALT, STOP, STOP_IDS
+from tokenline.service.request import RANGES, SALT, STOP, STOP_IDS, TEXT_RANGES, Range
 
 
-def _ranged(name: str) -> Any:
-    accepted = RANGES[name]
+def _ranged(name: str, ranges: Mapping[str, Range] = RANGES) -> Any:
+    accepted = ranges[name]
     bounds: dict[str, Any] = {"minimum": accepted.low, "maximum": accepted.high}
     return Field(default=None, description=accepted.accepted, json_schema_extra=bounds)
 
@@ -58,6 +58,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # vLLM's: with include_usage, on every chunk
     include_obfuscation: bool | None = None  # OpenAI pads chunks; this server never does
 
 
@@ -84,6 +85,7 @@ class GenerationBody(NamedBody):
     min_p: float | None = _ranged("min_p")
     repetition_penalty: float | None = _ranged("repetition_penalty")
     min_tokens: int | None = _ranged("min_tokens")
+    prompt_logprobs: int | None = _ranged("prompt_logprobs")
     stop_token_ids: list[int] | None = Field(default=None, description=STOP_IDS)
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
@@ -146,6 +148,8 @@ class CompletionBody(GenerationBody):
     unsupported = COMPLETION
 
     prompt: Any = Field(description="a string, an array of strings, an array of token ids, or an array of those")
+    max_tokens: int | None = _ranged("max_tokens", TEXT_RANGES)
+    suffix: str | None = _text()
     echo: bool | None = _switch()
     logprobs: int | None = _ranged("logprobs")
     best_of: int | None = _ranged("n")
