@@ -44,6 +44,7 @@ class EngineCore:
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
     max_stall_s: float = MAX_STALL_S  # see EngineSettings
     evictions_remembered: int = 65_536
+    forbidden_ids: SequenceOf[int] = ()  # never sampled
     scored_logits_bytes: int = SCORED_LOGITS_BYTES
     clock: Callable[[], float] = time.monotonic
     announce: Callable[[list[Step]], None] = lambda steps: None  # takes steps that are not to wait for `step` to end
@@ -51,7 +52,7 @@ class EngineCore:
 
     def __post_init__(self) -> None:
         self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
-        self.runner = Runner(self.model, self.kv)
+        self.runner = Runner(self.model, self.kv, self.forbidden_ids)
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.evictions = EvictionLog(self.block_size, self.clock, self.evictions_remembered)
         self.cache = PrefixCache(self.pool, self._on_evict)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tokenline.engine.client import EngineStats, Health
@@ -38,11 +38,16 @@ class Engine:
     """Runs one model on one device for many requests (see `client.EngineClient`). Belongs to one event loop."""
 
     def __init__(
-        self, model: Model, settings: EngineSettings | None = None, constraints: ConstraintCompiler | None = None
+        self,
+        model: Model,
+        settings: EngineSettings | None = None,
+        constraints: ConstraintCompiler | None = None,
+        forbidden_ids: Sequence[int] = (),
     ):
         """Allocate the KV pool. Raises SettingError or ModelError when it does not fit.
 
-        `constraints`: compiles what requests describe; without it, a constraint is refused.
+        `constraints`: compiles what requests describe; without it, a constraint is refused. `forbidden_ids`: are never
+        sampled, since no token has them (`Tokenizer.unknown_ids`).
         """
         self.settings = settings or EngineSettings()
         self._limits = find_limits(model, self.settings)
@@ -58,6 +63,7 @@ class Engine:
             max_stall_s=self.settings.max_stall_s,
             evictions_remembered=self.settings.evictions_remembered,
             announce=self._deliver,
+            forbidden_ids=forbidden_ids,
         )
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}  # by request id

@@ -42,9 +42,11 @@ class Outcome:
 class Runner:
     """Runs one model on one KV pool."""
 
-    def __init__(self, model: Model, kv: KVPool):
+    def __init__(self, model: Model, kv: KVPool, forbidden: Sequence[int] = ()):
+        """`forbidden`: ids that are never sampled."""
         self._model = model
         self._kv = kv
+        self._forbidden = np.array(forbidden, np.int64)
 
     def _attempt(self, chunks: list[Chunk]) -> list[Result] | Exception:
         """Compute these together; or what the model or the sampler raised."""
@@ -53,7 +55,10 @@ class Runner:
             logits = self._model.forward(_batch(chunks, wanted.rows), self._kv)
             scores = {id(sequence): found for sequence, found in score(logits, wanted)}
             ends = [chunk.sequence for chunk in chunks if chunk.samples]
-            sampled = iter(sample(wanted.to_sample(logits), ends, self._model.config.vocab_size))
+            to_sample = wanted.to_sample(logits)
+            if len(self._forbidden):
+                to_sample.forbid(self._forbidden)
+            sampled = iter(sample(to_sample, ends, self._model.config.vocab_size))
             return [
                 Result(
                     chunk,

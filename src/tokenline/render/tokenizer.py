@@ -58,6 +58,11 @@ class Tokenizer:
         """One more than the largest id."""
         return len(self._pieces)
 
+    def unknown_ids(self, rows: int) -> list[int]:
+        """The ids below `rows`, those that a model knows, which are no token: it may not say them. Ascending."""
+        missing = (id for id in self.vocabulary.missing if id < rows)
+        return [*sorted(missing), *range(self.vocab_size, rows)]
+
     def ends_segment(self, token: str) -> bool:
         """Whether what follows this added token is encoded independently of it and of what precedes it."""
         id = self.vocabulary.added.get(token)
