@@ -103,10 +103,10 @@ def test_an_end_and_a_beginning_that_the_model_does_not_know_are_refused(plain: 
     renderer = Renderer.from_model(plain)
     check_fit(renderer, ROWS)
     renderer.end_ids = frozenset({600})
-    with pytest.raises(ModelError, match="answers end with '' \\(id 600\\)"):
+    with pytest.raises(ModelError, match=r"answers end with '' \(id 600\)"):
         check_fit(renderer, ROWS)
     object.__setattr__(renderer.tokenizer.vocabulary, "prefix_ids", (700,))
-    with pytest.raises(ModelError, match="begins every prompt with .* \\(id 700\\)"):
+    with pytest.raises(ModelError, match=r"begins every prompt with .* \(id 700\)"):
         check_fit(renderer, ROWS)
 
 
