@@ -365,7 +365,9 @@ def test_reasoning_opened_or_closed_by_the_prompt(name: str, data: st.DataObject
 @given(data=st.data(), thoughts=PROSE, calls=CALLS)
 def test_reasoning_and_then_calls(data: st.DataObject, thoughts: str, calls: list[Call]) -> None:
     # Thoughts about a call are no call: one in quotes, one of a tool that there is not, a marker without a call.
-    literal = 'I `<tool_call>{"name": "a", "arguments": {}}</tool_call>` <tool_call>{"name": "No"}</tool_call><tool_call>'
+    literal = (
+        'I `<tool_call>{"name": "a", "arguments": {}}</tool_call>` <tool_call>{"name": "No"}</tool_call><tool_call>'
+    )
     text = f"{thoughts}{literal}\n</think>\n\n{HERMES.write(calls)}"
     make = partial(make_parser, "hermes", "qwen3", prompt_end="<think>\n", tools=tools_for(calls))
     got = answer(make(), cut_up(data, text))

@@ -147,6 +147,7 @@ def _make_engine(
         vocab_size,
         renderer.end_ids,
         encode=lambda text: tokenizer.encode_with_offsets(text, continued=True)[0],
+        close_objects=True,
     )
     try:
         return Engine(model, settings, compiler, tokenizer.unknown_ids(vocab_size))

@@ -43,9 +43,7 @@ class JsonCalls:
                 pass
 
 
-def read_calls(
-    source: Source, sink: Sink, separators: tuple[str, ...] = (), end: str | None = None
-) -> Reading[bool]:
+def read_calls(source: Source, sink: Sink, separators: tuple[str, ...] = (), end: str | None = None) -> Reading[bool]:
     """One call, several (with one of `separators` between them, or none), or a list of calls. False if there is none,
     or the last is broken; what is recorded then begins with the broken one. `end`: the marker behind calls.
     """
