@@ -8,6 +8,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -15,6 +16,7 @@ from tokenline.engine.client import EngineStats, Health
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.request import (
     CompiledConstraint,
+    Constraint,
     ConstraintCompiler,
     FinishReason,
     Request,
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # After this many steps in a row in which the model computed nothing, the engine is taken to be broken.
 MAX_FAILED_STEPS = 3
+
+MAX_COMMANDS_S = 0.005  # between two steps
 
 
 class Engine:
@@ -119,10 +123,9 @@ class Engine:
         makers = [await self._checked(request) for request in requests]
         self._refuse_if_ended()
         # Everything that follows happens at once, so either all requests are begun or none.
-        if len(self._streams) + len(requests) > self.settings.max_waiting:
-            raise RequestRefused(
-                "queue_full", f"{len(self._streams)} requests are waiting or running already; try again later."
-            )
+        unfinished = sum(stream.num_open for stream in set(self._streams.values()))
+        if unfinished + sum(request.n for request in requests) > self.settings.max_waiting:
+            raise RequestRefused("queue_full", f"{unfinished} answers are waiting or running already; try again later.")
         stream = _Stream(self, requests)
         stream.left_out = tuple(place for make in makers if make for place in make.left_out)
         for request, make in zip(requests, makers, strict=True):
@@ -238,7 +241,11 @@ class Engine:
             )
 
     def _take_commands(self) -> bool:
-        """Carry out what the loop asked for; wait for it when there is no work. False: stop."""
+        """Carry out what the loop asked for; wait for it when there is no work. False: stop.
+
+        What takes long (many choices to begin) goes on after the next step, so that running streams need not wait.
+        """
+        until = time.monotonic() + MAX_COMMANDS_S
         while True:
             try:
                 command = self._commands.get(block=self.core.is_idle)
@@ -247,7 +254,7 @@ class Engine:
             if command is None:
                 return False
             command()
-            if not self.core.is_idle and self._commands.empty():
+            if not self.core.is_idle and (self._commands.empty() or time.monotonic() > until):
                 return True
 
     def _deliver(self, steps: list[Step]) -> None:
@@ -293,6 +300,11 @@ class _Stream:
         for request_id, choices in self._open.items():
             for choice in choices:
                 self.put(Step(request_id, choice, (), finish_reason=FinishReason.ERROR, error=message))
+
+    @property
+    def num_open(self) -> int:
+        """Choices that are not over."""
+        return sum(map(len, self._open.values()))
 
     def close_choice(self, request_id: str, choice: int) -> bool:
         """No more steps of this choice. False: it was over already."""
