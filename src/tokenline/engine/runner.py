@@ -8,6 +8,7 @@ parts, and the requests that are not to blame never notice.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +21,7 @@ from tokenline.models.base import Batch, BatchSequence, KVPool, Model, TokenLogp
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """A chunk that is computed."""
 
     chunk: Chunk
