@@ -27,6 +27,7 @@ from tokenline.render.renderer import Renderer
 from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.request import (
+    MAX_CHOICES,
     MAX_SALT_CHARACTERS,
     MAX_STOP_CHARACTERS,
     MAX_STOP_IDS,
@@ -51,6 +52,12 @@ def check_values(request: GenerationRequest) -> None:
     ranges = TEXT_RANGES if isinstance(request, TextRequest) else RANGES
     for name, accepted in ranges.items():
         accepted.check(name, getattr(limits if hasattr(limits, name) else sampling, name))
+    if isinstance(request, TextRequest) and len(request.prompts) * limits.n > MAX_CHOICES:
+        raise FieldError(
+            ("n",),
+            f"must be at most {MAX_CHOICES // len(request.prompts)} with {len(request.prompts)} prompts, since one "
+            f"request may have up to {MAX_CHOICES} choices in all; got {limits.n}.",
+        )
     if len(limits.stop) > MAX_STOP_STRINGS:
         raise FieldError(("stop",), f"must be {STOP}; got {len(limits.stop)}.")
     for index, text in enumerate(limits.stop):
