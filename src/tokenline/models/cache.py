@@ -43,11 +43,15 @@ def cache_folder() -> Path:
 def writable_cache() -> Path:
     """Where new things go: `cache_folder`, or what takes its place. Raises ModelError where nothing can be written."""
     folder = cache_folder()
-    return folder if is_writable(folder) else _temporary_instead_of(folder)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if is_writable(folder):
+            return folder
+    return _temporary_instead_of(folder)
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether files can be put into a folder, which is made if it is not there."""
+    """Whether files can be put into a folder, or it can be made."""
     try:
         while not os.path.lexists(folder) and folder != folder.parent:
             folder = folder.parent

@@ -108,7 +108,7 @@ def _pack_shifted(checkpoint: Checkpoint, name: str, shift: int, threads: Execut
             continue
     raise ModelError(
         f"{checkpoint.path.name}: tensor {checkpoint.file_name(name)} holds values that are not finite or beyond "
-        "8 million, which int8 cannot carry; as float32 they can be kept"
+        "8 million, which int8 cannot carry; large ones can be kept with --dtype float32"
     )
 
 
