@@ -3,7 +3,6 @@
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import SPACE, Reading, Source, Write
 
-
 _QUOTES = tuple("`'\"")
 
 

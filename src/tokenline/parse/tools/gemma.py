@@ -190,14 +190,19 @@ class _Value:
                 return comma
             return None if any(word.startswith(rest) for word in words) else False
         if key := self._keyed.match(rest):
-            return comma or (depth == 1 and (not self._parameters or key[1] in self._parameters))
+            bare = key[1] is not None and (not self._parameters or key[1] in self._parameters)
+            return comma or (depth == 1 and bare)
+        if not comma and not rest[0].isidentifier():
+            return False
         return None if self._key_begun.fullmatch(rest) else False
 
 
 @lru_cache(maxsize=8)
 def _key_patterns(quote: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """A key, with or without quotes, up to its colon; and the beginning of one."""
-    name = _KEY.pattern.removesuffix("*")
-    optional = "|".join(re.escape(quote[:length]) for length in range(len(quote), 0, -1))
-    keyed = rf'(?:{re.escape(quote)}|")?({name}+)(?:{re.escape(quote)}|")?[ \t\r\n]*[:=]'
-    return re.compile(keyed), re.compile(rf'(?:{optional}|")?{name}*(?:{optional}|")?[ \t\r\n]*')
+    q, name = re.escape(quote), _KEY.pattern.removesuffix("*")
+    inside = rf"(?:(?!{q}).)*"
+    begun = "|".join(re.escape(quote[:length]) for length in range(1, len(quote)))
+    keyed = rf'(?:{q}{inside}{q}|"[^"]*"|({name}+))[ \t\r\n]*[:=]'
+    key_begun = rf'{begun or "(?!)"}|(?:{q}{inside}(?:{q})?|"[^"]*"?|{name}+)[ \t\r\n]*'
+    return re.compile(keyed, re.DOTALL), re.compile(key_begun, re.DOTALL)

@@ -15,6 +15,7 @@ contains is told from the real one by what follows it: only another parameter, o
 
 import html
 import re
+
 from tokenline.parse.blocks import give_back, read_content
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import SPACE, Reading, Source
@@ -122,9 +123,9 @@ class XmlCalls:
         arguments.begin(key.strip(SPACE), types)
         if form.value_lines:
             yield from source.follows("\n")
-        if form.cdata and (yield from source.follows(_CDATA, after_space=True)):
-            if (yield from source.until(_CDATA_END, write=arguments.text, tail=False)) is None:
-                return False
+        in_cdata = form.cdata and (yield from source.follows(_CDATA, after_space=True))
+        if in_cdata and (yield from source.until(_CDATA_END, write=arguments.text, tail=False)) is None:
+            return False
         if not (yield from self._value(source, arguments)):
             return False
         arguments.end()

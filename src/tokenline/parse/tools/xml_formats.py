@@ -8,8 +8,8 @@ _ANY: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class XmlFormat:
-    """The tags of a format. `section` is empty where nothing stands around the calls, `call` where nothing stands around
-    a call within the section (GLM). After the quote that ends a name or a key there may be attributes.
+    """The tags of a format. `section` is empty where nothing stands around the calls, `call` where nothing stands
+    around a call within the section (GLM). After the quote that ends a name or a key there may be attributes.
     """
 
     section: str
