@@ -22,6 +22,7 @@ MARKERS = [
     *("</tool_calls>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
     *("<｜tool▁call▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
     *("<|tool_call_argument_begin|>", "<|tool_call_end|>", "<seed:tool_call>", "</seed:tool_call>"),
+    *("<|START_ACTION|>", "<|END_ACTION|>", "<|tool_call_start|>", "<|python_start|>"),
 ]
 END = 256
 CONTROLS = {marker: END + 1 + index for index, marker in enumerate(MARKERS)}
@@ -192,6 +193,24 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
             return f"<TOOLCALL>[{call}]</TOOLCALL>"
         case "jamba" | "hunyuan_a13b":
             return f"<tool_calls>[\n{call}\n]</tool_calls>"
+        case "minimax":
+            return f"<tool_calls>\n{call}\n</tool_calls>"
+        case "granite-20b-fc":
+            return f"<function_call> {call}"
+        case "gigachat3":
+            return f"function call<|role_sep|>\n{call}"
+        case "cohere":
+            call = f'{{"tool_call_id": "0", "tool_name": "{name}", "parameters": {text}}}'
+            return f"<|START_ACTION|>[\n{call}\n]<|END_ACTION|>"
+        case "pythonic" | "llama4_pythonic" | "lfm2" | "olmo3":
+            pairs = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items())
+            call = f"{name}({', '.join(pairs)})"
+            return {
+                "pythonic": f"[{call}]",
+                "llama4_pythonic": f"<|python_start|>[{call}]<|python_end|>",
+                "lfm2": f"<|tool_call_start|>[{call}]<|tool_call_end|>",
+                "olmo3": f"<function_calls>\n{call}\n</function_calls>",
+            }[tool_parser]
         case "phi4_mini_json":
             return f"functools[{call}]"
         case "granite":
@@ -204,6 +223,9 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
             return f"<function={name}>{text}</function>"
         case "deepseek_v31":
             called = f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{text}<｜tool▁call▁end｜>"
+            return f"<｜tool▁calls▁begin｜>{called}<｜tool▁calls▁end｜>"
+        case "deepseek_v3":
+            called = f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{text}\n```<｜tool▁call▁end｜>"
             return f"<｜tool▁calls▁begin｜>{called}<｜tool▁calls▁end｜>"
         case "kimi_k2":
             return (
@@ -254,7 +276,7 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
     raise AssertionError(tool_parser)
 
 
-@pytest.mark.parametrize("tool_parser", sorted(FORMATS))
+@pytest.mark.parametrize("tool_parser", sorted(set(FORMATS) - {"openai"}))
 class TestStrict:
     @pytest.fixture
     def make(self, compiler: GrammarCompiler, tool_parser: str) -> MakeGrammar:
@@ -304,6 +326,8 @@ class TestStrict:
     def test_wrong_calls_are_not(
         self, make: MakeGrammar, tokens: Vocabulary, tool_parser: str, name: str, arguments: Any
     ):
+        if tool_parser == "pythonic" and name not in ("count_legs", "stop"):
+            return  # without a marker, only a list of calls of the request's tools is one; the reader sees text, too
         assert not lets_through(make, "!\n" + written(tool_parser, name, arguments), tokens)
 
     @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
@@ -312,7 +336,8 @@ class TestStrict:
         drawn = random.Random(seed)
         grammar = make()
         start = written(tool_parser, "count_legs", LEAST)
-        ids = ids_of("A\n" + start[: start.index("count_legs")], tokens)
+        head = start.index("count_legs(") + 11 if tool_parser == "pythonic" else start.index("count_legs")
+        ids = ids_of("A\n" + start[:head], tokens)
         for token_id in ids:
             grammar.accept(token_id)
         for _ in range(1_500):
@@ -516,9 +541,9 @@ class TestErrors:
         make = compiler.compile(constraint(StrictTools((FUNCTIONS[0], free), "hermes")))
         assert lets_through(make, written("hermes", "odd", {"a": [1, 1]}), tokens)
 
-    @pytest.mark.parametrize("tool_parser", ["pythonic", "gemma4", "openai", "nope"])
+    @pytest.mark.parametrize("tool_parser", ["gemma4", "nope"])
     def test_formats_that_cannot_be_enforced(self, compiler: GrammarCompiler, tool_parser: str):
-        with pytest.raises(ConstraintError, match=f"not for {tool_parser}") as refused:
+        with pytest.raises(ConstraintError, match=f"parser, {tool_parser}, is not known") as refused:
             compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))
         assert refused.value.path == ("tools",)
 

@@ -14,7 +14,7 @@ from tokenline.cli.console import progress_bars
 from tokenline.cli.pull import MODEL_HELP
 from tokenline.cli.ready import announce as announce_to_parent
 from tokenline.cli.ready import print_ready
-from tokenline.cli.serve_options import ServeOptions, read_template
+from tokenline.cli.serve_options import ServeOptions, read_sampling, read_template
 from tokenline.sizes import parse_size
 
 
@@ -90,6 +90,21 @@ def serve(
         str,
         typer.Option(metavar="NAME", help="Format of the model's reasoning; auto detects it, none disables it."),
     ] = "auto",
+    generation_config: Annotated[
+        Literal["auto", "none"],
+        typer.Option(
+            metavar="NAME",
+            help="Sampling values of requests that give none. auto: the model's own, else temperature 0.8, top_k 40, "
+            "top_p 0.95, min_p 0.05; none: temperature 1 and nothing cut off.",
+        ),
+    ] = "auto",
+    override_generation_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Other values for --generation-config, e.g. '{\"temperature\": 0.5}'.",
+        ),
+    ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,6 +139,8 @@ def serve(
         chat_template=read_template(chat_template),
         tool_call_parser=tool_call_parser,
         reasoning_parser=reasoning_parser,
+        generation_config=generation_config,
+        override_generation_config=read_sampling(override_generation_config),
         api_keys=tuple(dict.fromkeys(api_key or ())),
         log_level=log_level,
         log_json=log_json,
@@ -133,7 +150,7 @@ def serve(
 
     def on_ready(url: str) -> None:
         if announce:
-            announce_to_parent(url, server.facts.name)
+            announce_to_parent(url, server.facts)
         else:
             print_ready(url, server.facts, time.perf_counter() - started)
 

@@ -4,8 +4,11 @@ Knows what values are possible; does not know the command line's parser nor what
 CommandError that names its option, raised before anything is downloaded or loaded.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tokenline.cli.console import CommandError
 
@@ -28,6 +31,8 @@ class ServeOptions:
     chat_template: str | None  # Jinja source; None: the model's own
     tool_call_parser: str
     reasoning_parser: str
+    generation_config: Literal["auto", "none"]
+    override_generation_config: Mapping[str, float]
     api_keys: tuple[str, ...]
     log_level: str
     log_json: bool
@@ -66,3 +71,24 @@ def read_template(file: Path | None) -> str | None:
         raise CommandError(f"--chat-template {file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
         raise CommandError(f"--chat-template {file}: {error.strerror}") from error
+
+
+def read_sampling(text: str | None) -> dict[str, float]:
+    """The JSON object of --override-generation-config, with values that are possible."""
+    from tokenline.fields import FieldError
+    from tokenline.service.default_sampling import DefaultSampling
+
+    if text is None:
+        return {}
+    option = "--override-generation-config"
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: not JSON ({error}); write it like '{{\"temperature\": 0.5}}'") from error
+    if not isinstance(values, dict):
+        raise CommandError(f"{option}: must be a JSON object such as '{{\"temperature\": 0.5}}'")
+    try:
+        DefaultSampling.of(values)
+    except FieldError as error:
+        raise CommandError(f"{option}: {error}") from error
+    return values

@@ -17,12 +17,15 @@ from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefill_budget import MAX_STALL_S, PrefillBudget, PrefillSpeed
 from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.prefix_hashes import PrefixHashes
+from tokenline.engine.progress import log_long_prefill, progress_step
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.sampler import SamplingError, sample
 from tokenline.engine.scheduler import Chunk, Scheduler
+from tokenline.engine.scoring import is_broken, score, wanted_logits
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import Batch, BatchSequence, Model
 
+SCORED_LOGITS_BYTES = 64 << 20  # at most, of a step's logits that score prompts
 DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
 
@@ -39,7 +42,9 @@ class EngineCore:
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
     max_stall_s: float = MAX_STALL_S  # see EngineSettings
     evictions_remembered: int = 65_536
+    scored_logits_bytes: int = SCORED_LOGITS_BYTES
     clock: Callable[[], float] = time.monotonic
+    announce: Callable[[list[Step]], None] = lambda steps: None  # takes steps that are not to wait for `step` to end
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
@@ -56,6 +61,7 @@ class EngineCore:
             self.cache,
             max_num_seqs=self.max_num_seqs,
             max_batch_tokens=self.max_batch_tokens,
+            max_scored_tokens=max(1, self.scored_logits_bytes // (4 * self.model.config.vocab_size)),
             prefill_budget=PrefillBudget(self.prefill_speed, self.max_stall_s),
             copy_block_prefix=self.kv.copy_block_prefix,
             tier=self.tier,
@@ -108,12 +114,22 @@ class EngineCore:
             sequence.cached, sequence.cached_restored = sequence.computed, sequence.restored
             if sequence.choice == 0:  # the one that gives the account
                 keys = self._hashes.of(sequence.namespace, sequence.line)
-                sequence.evicted = self.evictions.ask(keys, sequence.cached)
                 sequence.longest_match = self.cache.lookup(sequence.namespace, sequence.line).length
+                # What a prompt that is scored did not use is held all the same.
+                held = sequence.longest_match if sequence.unscored else sequence.cached
+                sequence.evicted = self.evictions.ask(keys, held)
+                if sequence.evicted is not None:
+                    sequence.longest_match = max(sequence.longest_match, held + sequence.evicted.tokens)
+            if (begun := progress_step(sequence, now)) is not None:
+                self.announce([begun])
         sampling = [chunk for chunk in chunks if chunk.samples]
+        ending = [chunk.sequence for chunk in chunks if chunk.reaches_end and not chunk.samples]
+        wanted = wanted_logits(chunks)
         try:
-            logits = self.model.forward(self._batch(chunks, sampling), self.kv)
-            sampled = sample(logits, [chunk.sequence for chunk in sampling], self.model.config.vocab_size)
+            logits = self.model.forward(self._batch(chunks, wanted.rows), self.kv)
+            scored = score(logits, wanted)
+            sequences = [chunk.sequence for chunk in sampling]
+            sampled = sample(wanted.to_sample(logits), sequences, self.model.config.vocab_size)
         except Exception as error:
             # Nothing of this batch enters the tree: what the failed step wrote is not to be trusted.
             message = f"{type(error).__name__}: {error}"
@@ -123,9 +139,17 @@ class EngineCore:
             ) from error
         prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
         self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
+        steps: list[Step] = []
         for chunk in chunks:
             self.scheduler.computed(chunk)
-        steps: list[Step] = []
+            if chunk.length > 1 or chunk.sequence.request.reports_progress:
+                log_long_prefill(chunk.sequence, self.clock())
+                if (step := progress_step(chunk.sequence, self.clock())) is not None:
+                    steps.append(step)
+        for sequence, scores in scored:
+            sequence.scored += scores
+            if is_broken(scores):
+                steps += self._fail(sequence.request, "the model's logits are not numbers")
         for chunk, result in zip(sampling, sampled, strict=True):
             if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue
@@ -133,10 +157,13 @@ class EngineCore:
                 steps += self._fail(chunk.sequence.request, str(result))
                 continue
             steps += self._advance(chunk.sequence, *result)
+        for sequence in ending:
+            if not sequence.finished:
+                steps.append(self._step(sequence, (), None, FinishReason.LENGTH))
         return steps
 
-    def _batch(self, chunks: list[Chunk], sampling: list[Chunk]) -> Batch:
-        ids, positions, sequences, logit_rows, start = [], [], [], [], 0
+    def _batch(self, chunks: list[Chunk], logit_rows: np.ndarray) -> Batch:
+        ids, positions, sequences, start = [], [], [], 0
         for chunk in chunks:
             sequence, end = chunk.sequence, chunk.sequence.computed + chunk.length
             ids.append(sequence.ids[sequence.computed : end])
@@ -144,12 +171,7 @@ class EngineCore:
             table = np.asarray(sequence.blocks, dtype=np.int32)
             sequences.append(BatchSequence(start, chunk.length, sequence.computed, table))
             start += chunk.length
-            if chunk.samples:
-                logit_rows.append(start - 1)
-        assert len(logit_rows) == len(sampling)
-        return Batch(
-            np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
-        )
+        return Batch(np.concatenate(ids), np.concatenate(positions), tuple(sequences), logit_rows)
 
     def _advance(self, sequence: Sequence, token_id: int, logprob: TokenLogprob | None) -> list[Step]:
         try:
@@ -157,12 +179,20 @@ class EngineCore:
         except Exception as error:  # whatever a constraint's library raises is this request's trouble alone
             return self._fail(sequence.request, f"the constraint failed: {error}")
         self.totals.generated_tokens += 1
+        return [self._step(sequence, (token_id,), logprob, sequence.finish_reason)]
+
+    def _step(
+        self, sequence: Sequence, ids: tuple[int, ...], logprob: TokenLogprob | None, reason: FinishReason | None
+    ) -> Step:
+        """What a step made for a sequence, which ends with it if there is a reason."""
         cache_use = self._cache_use(sequence)
-        if sequence.finish_reason is not None:
-            self._close(sequence, sequence.finish_reason)
+        if reason is not None:
+            self._close(sequence, reason)
         logprobs = () if logprob is None else (logprob,)
-        reason = sequence.finish_reason
-        return [Step(sequence.request.request_id, sequence.choice, (token_id,), logprobs, reason, cache_use)]
+        wanted = cache_use is not None and sequence.request.prompt_logprobs is not None
+        scored = tuple(sequence.scored) if wanted else None
+        request_id, choice = sequence.request.request_id, sequence.choice
+        return Step(request_id, choice, ids, logprobs, reason, cache_use, prompt_logprobs=scored)
 
     def _cache_use(self, sequence: Sequence) -> CacheUse | None:
         """The account of a request's prompt, once, when the prefill of its first choice ends."""
@@ -187,7 +217,7 @@ class EngineCore:
             restored=sequence.cached_restored,
             evicted=evicted,
             evicted_ago_s=sequence.evicted.ago_s if sequence.evicted else None,
-            longest_match=min(prompt, max(sequence.longest_match, cached + evicted)),
+            longest_match=min(prompt, sequence.longest_match),
         )
 
     def _on_evict(self, tail: Tail) -> None:

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenline.engine.request import TokenLogprob
 from tokenline.engine.sequence import Sequence
-from tokenline.models.base import Logits, RowSampling
+from tokenline.models.base import Logits, RowSampling, TokenLogprob
 
 
 class Sampled(NamedTuple):
@@ -49,7 +48,7 @@ def sample(logits: Logits, sequences: Rows[Sequence], vocab_size: int) -> list[S
             results.append(token_id)
             continue
         top = sequences[row].params.logprobs
-        logprob = None if top is None else TokenLogprob(*logits.logprobs(row, token_id, top))
+        logprob = None if top is None else logits.logprobs([row], [token_id], top)[0]
         results.append(Sampled(token_id, logprob))
     return results
 

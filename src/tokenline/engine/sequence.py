@@ -7,6 +7,7 @@ import numpy as np
 
 from tokenline.engine.eviction_log import Evicted
 from tokenline.engine.request import Constraint, FinishReason, Namespace, Request, SamplingParams
+from tokenline.models.base import TokenLogprob
 
 if TYPE_CHECKING:
     from tokenline.engine.block_reader import Restore
@@ -28,6 +29,7 @@ class Sequence:
     restore: "Restore | None" = None  # blocks on their way from the disk; nothing is computed as long as it is there
     restored: int = 0  # of the computed ids, those that came from the disk
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
+    scored: list[TokenLogprob] = field(default_factory=list)  # of the prompt's ids 1, 2, ..., if asked for
     random: np.random.Generator = field(init=False)
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens held when it was first scheduled; never changed after (invariant 1)
@@ -35,6 +37,8 @@ class Sequence:
     longest_match: int = 0  # tokens of the prompt that were held then, the last one included
     evicted: Evicted | None = None  # what more of the prompt was held once
     cache_use_reported: bool = False
+    progress_reported: int | None = None  # tokens of the prompt that were said to be processed
+    progress_logged_s: float | None = None  # when the log last said how far the prompt is
     finish_reason: FinishReason | None = None
 
     def __post_init__(self) -> None:
@@ -67,6 +71,20 @@ class Sequence:
     def line(self) -> np.ndarray:
         """All ids so far, int32 [length]."""
         return self.ids[: self.length]
+
+    @property
+    def unscored(self) -> int:
+        """Ids of the prompt whose log probabilities are asked for and not known yet. The first has none."""
+        if self.request.prompt_logprobs is None or self.choice != 0:
+            return 0
+        return self.prompt_length - 1 - len(self.scored)
+
+    @property
+    def reusable(self) -> np.ndarray:
+        """The ids whose keys and values may come from the cache: all before the first whose logits are needed. That
+        is the last one, or one whose successor in the prompt is not scored.
+        """
+        return self.ids[: len(self.scored) if self.unscored else self.length - 1]
 
     @property
     def remaining(self) -> int:

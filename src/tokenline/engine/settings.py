@@ -61,10 +61,12 @@ class EngineLimits:
         limit = f"{self.max_model_len} tokens"
         if self.limited_by is ContextLimit.MEMORY:
             limit += " that the KV cache has memory for"
+        has = f"has {'at least ' if at_least else ''}{prompt_tokens} tokens"
+        if new_tokens == 0:
+            return f"{has}, more than the maximum context length of {limit}. A prompt is never cut; shorten it."
         return (
-            f"has {'at least ' if at_least else ''}{prompt_tokens} tokens, and {new_tokens} more are to be generated: "
-            f"together more than the maximum context length of {limit}. A prompt is never cut; shorten it"
-            + (" or ask for a shorter answer." if new_tokens > 1 else ".")
+            f"{has}, and {new_tokens} more are to be generated: together more than the maximum context length of "
+            f"{limit}. A prompt is never cut; shorten it" + (" or ask for a shorter answer." if new_tokens > 1 else ".")
         )
 
 

@@ -46,7 +46,7 @@ class Owner(Protocol):
     def inner(self, schema: Any, path: Path, references: References, *, merged: bool, depth: int) -> Any: ...
     def definition(self, reference: str, base: str, references: References, at: Path, merged: bool) -> str: ...
     def one_of(self, prepared: dict[str, Any], path: Path) -> None: ...
-    def multiple(self, step: float) -> None: ...
+    def multiple(self, step: float) -> bool: ...
     def closes(self, schema: Mapping[str, Any], merged: bool) -> bool: ...
 
 
@@ -54,13 +54,20 @@ class Keywords:
     """One schema. `given`: what it says of values; `made`: the same in the library's words."""
 
     def __init__(
-        self, owner: Owner, schema: dict[str, Any], path: Path, references: References, merged: bool, depth: int
+        self,
+        owner: Owner,
+        schema: dict[str, Any],
+        path: Path,
+        references: References,
+        base: str,
+        merged: bool,
+        depth: int,
     ) -> None:
         self.owner = owner
         self.path = path
         self.references = references
         self._depth = depth
-        self._base = references.base(schema)
+        self._base = base
         self._types = self._allowed_types(schema)
         kinds = {*self._types, "number"} if "integer" in self._types else {*self._types}
         self.given = {key: value for key, value in schema.items() if ABOUT.get(key) is None or ABOUT[key] in kinds}
@@ -225,7 +232,8 @@ class Keywords:
                 raise self.unsupported(
                     f"has too many digits: up to {MAX_MULTIPLE:,} units of the last one can be enforced.", "multipleOf"
                 )
-            self.owner.multiple(step)
+            if not self.owner.multiple(step):
+                raise self.unsupported("is too different from other ones to be enforced beside them.", "multipleOf")
             self.made["multipleOf"] = step
             self._check_multiples(step)
         self._add_shorter_numbers()

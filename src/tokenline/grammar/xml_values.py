@@ -5,12 +5,13 @@ number, JSON and so on, and a string where nothing else fits. So a parameter can
 through is read as a value that the schema allows: strings alone, anything but strings, or a mixture without conditions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tokenline.fields import Path
 from tokenline.grammar.errors import unsupported
 from tokenline.grammar.notation import quoted, slashed
+from tokenline.grammar.rules import Rules
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_source import json_rule
 from tokenline.grammar.schema_values import Values, listed_values, resolved, value_type
@@ -18,24 +19,21 @@ from tokenline.grammar.tool_formats import XmlCallFormat
 from tokenline.grammar.vocabulary import ABOUT
 
 _PLAIN = {"type"}  # keywords of a schema without conditions
-_SPACE = r"/[ \t\r\n]{1,16}/"
 _MAX_NESTING = 8
 
 
 class Parameters:
     """Rules for the parameters of functions in one format."""
 
-    def __init__(self, form: XmlCallFormat, schemas: Schemas, rule: Callable[[str, str], None]) -> None:
-        """`rule`: adds a rule of this name to the grammar."""
+    def __init__(self, form: XmlCallFormat, schemas: Schemas, rules: Rules) -> None:
         self._form = form
         self._schemas = schemas
         self._values = Values(schemas.definitions)
-        self._rule = rule
+        self._rule = rule = rules.add
         # What the reader may take for a value's end does not stand in a value.
         ends = [text for text in (form.value_end, form.call_end, form.parameter, form.section_end) if text]
         rule("RAW", f"/(?s:.*)/ & ~(/(?s:.*)/ ({' | '.join(map(quoted, ends))}) /(?s:.*)/)")
         rule("END", f"{quoted(self._line + form.value_end)}")
-        rule("WS", _SPACE)
         rule("KEY", r'/[^\s"<>{}]{1,64}/')
         rule("value", "RAW_VALUE")
         rule("RAW_VALUE", "RAW END")

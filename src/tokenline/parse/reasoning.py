@@ -59,11 +59,11 @@ class ReasoningReader:
         self.markers = (*form.begin, *form.end)
         end = prompt_end.rstrip(SPACE)
         self.opened = end.endswith(form.begin) if end else form.opened
-        self._closed = end.endswith(form.end)
+        self.closed = end.endswith(form.end)
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
         """Open the reasoning. The reader of the answer reads its text, since a tool call may end it too."""
-        if self._closed:
+        if self.closed:
             return
         if self.opened:
             sink.begin_reasoning(self._form.end)

@@ -13,4 +13,6 @@ class ChatInput:
     tools: Sequence[Any] | None = None
     add_generation_prompt: bool = True  # end the line with the opening of an assistant turn
     continue_final_message: bool = False  # leave the last message open for the model to go on with
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # `chat_template_kwargs`: e.g. enable_thinking
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # `chat_template_kwargs`: what they say wins
+    reasoning_effort: str | None = None  # "none": no reasoning
+    thinking: bool | None = None  # whether to reason; each template has another variable for it

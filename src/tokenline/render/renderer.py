@@ -23,6 +23,7 @@ from tokenline.render.check import check_ids
 from tokenline.render.control import ControlTokens
 from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
+from tokenline.render.infill import Infiller, find_infill_tokens
 from tokenline.render.line import Line, Origin, Span
 from tokenline.render.memory import IdMemory
 from tokenline.render.provenance import spans_of
@@ -56,6 +57,8 @@ class Renderer:
         except RenderError as error:
             raise ModelError(error.message) from error
         self.control = ControlTokens(tokenizer.vocabulary, self.chats.templates.values())
+        infill_tokens = find_infill_tokens(tokenizer.vocabulary)
+        self.infiller = None if infill_tokens is None else Infiller(tokenizer, self.control, infill_tokens)
         self._encoder = LineEncoder(tokenizer, self.control, memory)
         self._closing_ids = [id for id in self.end_ids if self._is_written(id)]
 

@@ -18,6 +18,7 @@ class Vocabulary:
     prefix_ids: tuple[int, ...] = ()  # what begins a raw prompt (BOS), where the tokenizer asks for it
     suffix_ids: tuple[int, ...] = ()
     strips_leading_space: bool = False  # decoding drops one space at the start of the text (SentencePiece)
+    infill_ids: dict[str, int] = field(default_factory=dict)  # of a GGUF file: "prefix", "suffix", "middle" and others
     chat_templates: dict[str, str] = field(default_factory=dict)  # by name; the usual one is "default"
     end_ids: frozenset[int] = frozenset()  # end of turn, from generation_config and tokenizer
     default_sampling: dict[str, float | int | bool] = field(default_factory=dict)  # from generation_config.json

@@ -22,6 +22,7 @@ from tokenline.server.openai.tokens import token_routes
 from tokenline.server.openai.wire import BODIES
 from tokenline.server.settings import ServerSettings
 from tokenline.server.state import ServerState
+from tokenline.service.default_sampling import PLAIN, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.service import Service
 
@@ -29,10 +30,12 @@ from tokenline.service.service import Service
 def create_app(renderer: Renderer, engine: EngineClient, settings: ServerSettings) -> FastAPI:
     """The ASGI application. Its lifespan starts the engine and closes it; `app.state.server` is the ServerState.
 
-    Raises ValueError for a parser that is not known.
+    Raises ValueError for a parser that is not known, FieldError for a sampling default that is not valid.
     """
+    base = DefaultSampling.of(renderer.default_sampling) if settings.generation_config == "auto" else PLAIN
+    defaults = DefaultSampling.of(settings.override_generation_config, base)
     parsers = ParserChoice.of(renderer, settings.tool_call_parser, settings.reasoning_parser)
-    state = ServerState(Service(renderer, engine, parsers), settings)
+    state = ServerState(Service(renderer, engine, parsers, defaults), settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -1,7 +1,9 @@
 """What the operator of a server can set. Knows no route and no model."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +14,9 @@ class ServerSettings:
     api_keys: tuple[str, ...] = ()  # any of them opens the API; none: no authentication
     tool_call_parser: str = "auto"  # "auto": by the chat template; "none"; or a name from `parse.registry`
     reasoning_parser: str = "auto"
+    # Sampling values of requests that give none: the model's and ours, or "none": T = 1 and nothing cut off
+    generation_config: Literal["auto", "none"] = "auto"
+    override_generation_config: Mapping[str, float] = field(default_factory=dict)  # by name, before both
     max_body_bytes: int = 32 * 1024 * 1024
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time shown by /v1/models
     shutdown_grace_s: float = 10.0  # how long running requests may go on after SIGTERM

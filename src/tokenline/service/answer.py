@@ -14,13 +14,13 @@ from typing import Self
 
 from tokenline.engine.client import EngineClient, StepStream
 from tokenline.engine.request import CacheUse, FinishReason, Request, RequestRefused, Step
-from tokenline.fields import FieldError
-from tokenline.grammar.spec import ConstraintSpec, NamedCall, RequiredCalls, StrictTools
+from tokenline.fields import FieldError, Path
+from tokenline.grammar.spec import ConstraintSpec
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason, OutputStream
 from tokenline.render.line import Line
-from tokenline.service.events import Event, Piece, PromptDone, Usage, total
+from tokenline.service.events import Event, Piece, PromptAdvanced, PromptDone, Usage, total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +32,7 @@ class Prompt:
     stop: tuple[str, ...] = ()
     make_parser: Callable[[], OutputParser | None] = lambda: None
     continues_text: bool = False  # the line ends within a text that the answer continues
+    tool_places: tuple[int, ...] = ()  # where in the request the tools stand that its constraint is made of
     on_answer: Callable[[Sequence[int]], None] | None = None  # called with all ids of each choice that has finished
 
 
@@ -67,13 +68,18 @@ class Answer:
     def prompt_of(self, choice: int) -> Prompt:
         return self._choices[choice].prompt
 
+    def choices_of(self, prompt: int) -> range:
+        """The choices of a prompt, by its number."""
+        first = self._first_choice[prompt]
+        return range(first, first + self.prompts[prompt].request.n)
+
     async def open(self, wait_s: float | None = None) -> None:
         """Hand the prompts to the engine; return with its first step, or after `wait_s`."""
         try:
             self._steps = await self._engine.generate([prompt.request for prompt in self.prompts])
         except RequestRefused as refusal:
             if refusal.code == "constraint":
-                raise _constraint_fault(self.prompts[0].request.constraint, refusal) from None
+                raise _constraint_fault(self.prompts[0], refusal) from None
             raise
         self._first = asyncio.ensure_future(anext(self._steps))
         done, _ = await asyncio.wait({self._first}, timeout=wait_s)
@@ -101,9 +107,12 @@ class Answer:
     async def _take(self, step: Step) -> None:
         """The events of one step."""
         number = self._numbers[step.request_id]
+        if step.progress is not None:
+            self._events.append(PromptAdvanced(number, self._first_choice[number], step.progress))
+            return
         if step.cache_use is not None:
             self._cache_uses[number] = step.cache_use
-            self._events.append(PromptDone(number, step.cache_use))
+            self._events.append(PromptDone(number, step.cache_use, step.prompt_logprobs))
         _check_alive(step)
         index = self._first_choice[number] + step.choice
         choice = self._choices[index]
@@ -120,6 +129,13 @@ class Answer:
     def end_reasons(self) -> list[EndReason | None]:
         """Why each choice is over; None: it is not."""
         return [choice.end for choice in self._choices]
+
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places in the request of what its schemas say and the grammar cannot enforce: it is left to the model."""
+        if self._steps is None:
+            return ()
+        return [_request_path(self.prompts[0], place) for place in self._steps.left_out]
 
     def usage(self) -> Usage:
         return Usage(
@@ -195,10 +211,20 @@ def _check_alive(step: Step) -> None:
         raise RequestRefused("shutting_down", "The server is shutting down.")
 
 
-def _constraint_fault(spec: object, refusal: RequestRefused) -> FieldError:
+def _constraint_fault(prompt: Prompt, refusal: RequestRefused) -> FieldError:
     """What the engine said of a request's constraint, with a path of the request."""
-    fault = refusal.fault
+    fault, spec = refusal.fault, prompt.request.constraint
     if fault is None or not isinstance(spec, ConstraintSpec):
         return FieldError(("output",), f"cannot be enforced: {refusal.message}", code="unsupported_value")
-    about_tools = isinstance(spec.form, NamedCall | RequiredCalls | StrictTools)
-    return FieldError(fault.path if about_tools else ("output", *fault.path), *fault.parts, code=fault.code)
+    return FieldError(_request_path(prompt, fault.path), *fault.parts, code=fault.code)
+
+
+def _request_path(prompt: Prompt, path: Path) -> Path:
+    """The path in the request of a path in its constraint."""
+    match path:
+        case ("tools", int(index), *rest):
+            return ("tools", prompt.tool_places[index], *rest)
+        case ("tools", *_):
+            return path
+        case _:
+            return ("output", *path)

@@ -16,7 +16,6 @@ def _from_hf(fields: Fields) -> ModelConfig:
         fields,
         "llama",
         (LayerAttention(read_rope(fields)),) * num_layers(fields),
-        default_kv_heads=fields.count("num_attention_heads"),
         qkv_bias=bias,
         o_bias=bias,
         mlp_bias=fields.flag("mlp_bias"),

@@ -55,6 +55,8 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
         raise ModelError(
             f"{where}: architecture {_called(arch)} is not supported; supported: {known} (Mistral files are llama)"
         )
+    if (kind := values.get("general.type", "model")) != "model":
+        raise ModelError(f"{where}: general.type is {short(kind)}: this file is not a whole model")
     if (parts := Fields(values, where).count("split.count", 1)) > 1:
         raise ModelError(f"{where}: one of {parts} parts; merge them with llama-gguf-split --merge")
     # Per-layer lists are fine as long as every layer says the same

@@ -18,7 +18,7 @@ class NamedCallReader:
         yield from read_reasoning(source, sink)
         source.record("")
         yield from source.space()
-        begun = (yield from source.peek()) and sink.begin_call(self._name)
+        begun = bool((yield from source.peek())) and sink.begin_call(self._name)
         if begun and (yield from copy_arguments(source, sink.arguments)):
             sink.end_call()
             source.recorded()
