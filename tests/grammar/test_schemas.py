@@ -60,7 +60,7 @@ def test_objects_that_are_closed_forbid_undeclared_members_only(compiler: Gramma
         found = compare(closing, cases, most=4, lenient=lenient, leaving_open=compiler)
         assert found.too_tight == []
         assert lenient or found.too_loose == []
-        assert found.by_closing > 3
+        assert found.by_closing > 0
 
 
 @pytest.mark.parametrize(
