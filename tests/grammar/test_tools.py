@@ -23,7 +23,7 @@ MARKERS = [
     *("<｜tool▁call▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
     *("<|tool_call_argument_begin|>", "<|tool_call_end|>", "<seed:tool_call>", "</seed:tool_call>"),
     *("<|START_ACTION|>", "<|END_ACTION|>", "<|tool_call_start|>", "<|python_start|>"),
-    *("<|tool_call>", "<tool_call|>", '<|"|>', "<|role_sep|>"),
+    *("<|tool_call>", "<tool_call|>", '<|"|>', "<|role_sep|>", "｜DSML｜"),
 ]
 END = 256
 CONTROLS = {marker: END + 1 + index for index, marker in enumerate(MARKERS)}
@@ -271,6 +271,15 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
                 end="</parameter>",
                 line="",
             )
+        case "deepseek_v32" | "deepseek_v4":
+            section = "function_calls" if tool_parser == "deepseek_v32" else "tool_calls"
+            lines = [f'<｜DSML｜{section}>\n<｜DSML｜invoke name="{name}">']
+            for key, value in arguments.items():
+                is_text = isinstance(value, str)
+                shown = value if is_text else json.dumps(value, ensure_ascii=False)
+                typed = f'string="{str(is_text).lower()}"'
+                lines.append(f'<｜DSML｜parameter name="{key}" {typed}>{shown}</｜DSML｜parameter>')
+            return "\n".join([*lines, f"</｜DSML｜invoke>\n</｜DSML｜{section}>"])
         case "glm45" | "glm47":
             values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
             return (
@@ -546,7 +555,7 @@ class TestErrors:
         make = compiler.compile(constraint(StrictTools((FUNCTIONS[0], free), "hermes")))
         assert lets_through(make, written("hermes", "odd", {"a": [1, 1]}), tokens)
 
-    @pytest.mark.parametrize("tool_parser", ["deepseek_v4", "nope"])
+    @pytest.mark.parametrize("tool_parser", ["nope"])
     def test_formats_that_cannot_be_enforced(self, compiler: GrammarCompiler, tool_parser: str):
         with pytest.raises(ConstraintError, match=f"parser, {tool_parser}, is not known") as refused:
             compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))

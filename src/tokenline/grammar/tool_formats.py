@@ -75,6 +75,7 @@ class XmlCallFormat:
     value_end: str
     value: str = ""  # the tag before the value, where it has one of its own
     value_lines: bool = False  # values stand on lines of their own
+    typed: bool = False  # behind the key it says ` string="true">` of a text, else ` string="false">` of JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,11 @@ _MINIMAX_M2 = XmlCallFormat(
 )
 _GLM45 = XmlCallFormat(
     *("<tool_call>", "</tool_call>", "", "", "", "<arg_key>", "</arg_key>", "</arg_value>"), value="<arg_value>"
+)
+_DEEPSEEK_V32 = XmlCallFormat(
+    *("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", '<｜DSML｜invoke name="', '">', "</｜DSML｜invoke>"),
+    *('<｜DSML｜parameter name="', '"', "</｜DSML｜parameter>"),
+    typed=True,
 )
 _TOOL_CALLS = JsonCallFormat(("<tool_calls>",), "</tool_calls>", "list")
 _LLAMA = BareCalls("<|python_tag|>")
@@ -133,6 +139,8 @@ FORMATS: Mapping[str, CallFormat] = MappingProxyType(
             end="\n```<｜tool▁call▁end｜>",
         ),
         "gemma4": NamedCallFormat("<|tool_call>", separator="", end="<tool_call|>", before_name="call:", quote='<|"|>'),
+        "deepseek_v32": _DEEPSEEK_V32,
+        "deepseek_v4": replace(_DEEPSEEK_V32, section="<｜DSML｜tool_calls>", section_end="</｜DSML｜tool_calls>"),
         "kimi_k2": NamedCallFormat(
             *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
             *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
