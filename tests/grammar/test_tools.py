@@ -65,6 +65,7 @@ def lets_through(make: MakeGrammar, text: str, tokens: Vocabulary) -> bool:
     return True
 
 
+STRING = {"type": "string"}
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -123,11 +124,11 @@ def check(name: str, arguments: str) -> None:
 
 
 def read(
-    ids: Sequence[int], tokens: Vocabulary, tool_parser: str | None, forced: str | None = None
+    ids: Sequence[int], tokens: Vocabulary, tool_parser: str | None, forced: str | None = None, tools: Any = None
 ) -> tuple[str, list[tuple[str, str]]]:
     """Content and calls, as the parser reads these ids."""
     controls = {tokens.pieces[i].decode() for i in tokens.special} if tokens is CONTROL_TOKENS else set()
-    parser = make_parser(tool_parser, None, tools=TOOLS, control_tokens=controls or None, forced=forced)
+    parser = make_parser(tool_parser, None, tools=tools or TOOLS, control_tokens=controls or None, forced=forced)
     deltas, text = [], b""
     for token_id in [*ids, None]:
         if token_id is not None and not tokens.is_special(token_id):
@@ -417,6 +418,10 @@ class TestMixedTypes:
             ({"type": "string", "pattern": "^(?=.*a)[a-z]+$"}, ["bab"], ["bb"]),
             ({"const": "x\ny"}, ["x\ny"], ["x"]),
             ({"oneOf": [{"const": "a"}, {"const": "b"}]}, ["a", "b"], ["c"]),
+            ({"type": ["string", "integer"], "minimum": 3}, ["a 12", "3", "x", ""], ["2", "2.5", "3 a"]),
+            ({"anyOf": [{"type": "string", "pattern": "^a"}, {"type": "integer"}]}, ["ab", "12"], ["b", "1.5"]),
+            ({"anyOf": [STRING, {"type": "array", "items": {"type": "integer"}}]}, ["a [1]", "[1, 2]"], ['["a"]']),
+            ({"anyOf": [STRING, {"enum": [True, None]}]}, ["yes", "true", "null"], ["false", "None", "TRUE"]),
         ],
     )  # fmt: skip
     def test_enforced(
@@ -431,11 +436,7 @@ class TestMixedTypes:
 
     @pytest.mark.parametrize(
         "schema",
-        [
-            {"type": ["string", "integer"], "minimum": 3},
-            {"anyOf": [{"type": "string", "pattern": "^a"}, {"type": "integer"}]},
-            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]},
-        ],
+        [{"anyOf": [{"type": "string", "pattern": "^a"}, {}]}, {"anyOf": [{"maxLength": 3}, {"type": "integer"}]}],
     )
     def test_refused(self, compiler: GrammarCompiler, schema: Any):
         function = Function("f", {"type": "object", "properties": {"p": schema}}, strict=True)
@@ -443,6 +444,23 @@ class TestMixedTypes:
             compiler.compile(constraint(StrictTools((FUNCTIONS[1], function), "qwen3_coder")))
         assert refused.value.path == ("tools", 1, "function", "parameters", "properties", "p")
         compiler.compile(constraint(StrictTools((function,), "hermes")))
+
+    @pytest.mark.parametrize(
+        "schema", [{"type": ["string", "integer"], "minimum": 3}, {"type": ["string", "array"], "maxItems": 1}]
+    )
+    def test_what_is_meant_is_what_is_read(self, compiler: GrammarCompiler, tokens: Vocabulary, schema: Any):
+        function = Function(
+            "count_legs", {"type": "object", "properties": {"count": schema}, "required": ["count"]}, True
+        )
+        tools = [{"type": "function", "function": {"name": "count_legs", "parameters": function.parameters}}]
+        make = compiler.compile(constraint(StrictTools((function,), "qwen3_coder")))
+        for text in ("3", "x", "a 1", "[1]", "[1, 2]", "2", "-", "12 Main St", "[draft]", " 4 ", "none"):
+            call = written("qwen3_coder", "count_legs", {"count": text})
+            if not lets_through(make, call, tokens):
+                continue
+            ((_, arguments),) = read(ids_of(call, tokens), tokens, "qwen3_coder", tools=tools)[1]
+            value = json.loads(arguments)["count"]
+            assert isinstance(value, str) or (value >= 3 if isinstance(value, int) else len(value) <= 1), text
 
 
 class TestForced:

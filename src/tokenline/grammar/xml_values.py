@@ -32,11 +32,9 @@ class Parameters:
         self._values = Values(schemas.definitions)
         self._rule = rule = rules.add
         # A value ends with text, perhaps with a control token in it, behind which rules take over from terminals.
-        end_text, self._end_rest = "", ""
-        parts = rules.parts(self._line + form.value_end)
-        if isinstance(parts[0], str):
-            end_text, *parts = parts
-        self._end_rest = " ".join(quoted(part) if isinstance(part, str) else f"<[{part}]>" for part in parts)
+        first, *rest = rules.parts(self._line + form.value_end)
+        end_text, rest = (first, rest) if isinstance(first, str) else ("", [first, *rest])
+        self._end_rest = " ".join(quoted(part) if isinstance(part, str) else f"<[{part}]>" for part in rest)
         # What the reader may take for a value's end does not stand in a value.
         ends = [text for text in (form.value_end, form.call_end, form.parameter, form.section_end) if text]
         rule("RAW", f"/(?s:.*)/ & ~(/(?s:.*)/ ({' | '.join(map(quoted, ends))}) /(?s:.*)/)")
@@ -119,11 +117,14 @@ class Parameters:
         only_null = all(self._values.types(form) == {"null"} for form in others)
         if only_null and all(self._values.types(form) == {"string"} for form in texts):
             return f"{text} {self._text_value(texts, name, at, null=bool(others))}"
-        raise unsupported(
-            "cannot be enforced in this format, in which a text may be read as another type than it was meant: "
-            "conditions can be set for strings, or for other types, not for both.",
-            *at,
-        )
+        if any(self._values.types(form) != {"string"} for form in texts):
+            raise unsupported(
+                "cannot be enforced in this format, in which a text may be read as another type than it was meant.", *at
+            )
+        self._rule(name, json_rule({"anyOf": others}, self._schemas))
+        types = frozenset[str]().union(*map(self._values.types, others))
+        value = self._text_value(texts, name, at, null=False, without=_read_otherwise(types))
+        return f"({text} {value} | {json} {self._json(name)})"
 
     def _typed(self, text: str, json: str, texts: list[Any], others: list[Any], name: str, at: Path) -> str:
         """Texts and other values told apart by the format. `text` and `json`: what stands before them."""
@@ -136,10 +137,11 @@ class Parameters:
             ways.append(f"{json} {self._json(name)}")
         return f"({' | '.join(ways)})"
 
-    def _text_value(self, texts: list[Any], name: str, at: Path, *, null: bool) -> str:
-        """Texts of these schemas, and their end."""
+    def _text_value(self, texts: list[Any], name: str, at: Path, *, null: bool, without: str = "") -> str:
+        """Texts of these schemas, and their end. `without`: an expression of texts that are left out."""
         terminals = [self._text(form, at) for form in texts] + (['"null"'] if null else [])
-        self._rule(f"TEXT_{name.upper()}", f"({' | '.join(terminals)}) END")
+        left = f" & ~({without})" if without else ""
+        self._rule(f"TEXT_{name.upper()}", f"(({' | '.join(terminals)}){left}) END")
         return f"TEXT_{name.upper()} {self._end_rest}"
 
     def _forms(self, schema: Any, nesting: int = 0) -> list[Any]:
@@ -156,6 +158,8 @@ class Parameters:
 
     def _text(self, schema: dict[str, Any], at: Path) -> str:
         """A terminal for the texts of a schema of strings."""
+        if _is_plain(schema):
+            return "RAW"
         values = listed_values(schema)
         if values is not None:
             return "(" + " | ".join(quoted(value) for value in values if isinstance(value, str)) + ")"
@@ -169,6 +173,21 @@ class Parameters:
         if "minLength" in schema or "maxLength" in schema:
             terminals.append(f"/(?s:.{{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}})/")
         return f"({' & '.join(terminals)})"
+
+
+# Beginnings of JSON values, at which a text could not be told from one.
+_BEGINNINGS = {"null": "null", "boolean": "true|false", "number": r"[+\-.\p{Nd}]", "object": r"\{", "array": r"\["}
+_WORDS = {"null": "null|none", "boolean": "true|false"}  # in letters of any case
+
+
+def _read_otherwise(types: frozenset[str]) -> str:
+    """An expression of the texts that may be read as one of these types; some more, so that the first characters say
+    which a text is.
+    """
+    begins = "|".join(_BEGINNINGS[name] for name in sorted(types))
+    words = "|".join(_WORDS[name] for name in sorted(types) if name in _WORDS)
+    space = r"[\s\x1c-\x1f]*"
+    return f"/{space}({begins})(?s:.*)/" + (f" | /{space}(?i:{words}){space}/" if words else "")
 
 
 def _is_plain(schema: Any) -> bool:
