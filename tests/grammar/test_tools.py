@@ -12,7 +12,7 @@ from tests.grammar.drive import allowed_ids, constraint, is_allowed
 from tests.parse.fake_tokens import Vocabulary
 from tokenline.grammar.compiler import GrammarCompiler, MakeGrammar
 from tokenline.grammar.errors import ConstraintError
-from tokenline.grammar.spec import Function, NamedCall, RequiredCalls, StrictTools
+from tokenline.grammar.spec import CallsOrAnswer, Function, JsonSchema, NamedCall, RequiredCalls, StrictTools
 from tokenline.grammar.tool_formats import FORMATS
 from tokenline.parse.delta import ContentDelta, ToolCallDelta
 from tokenline.parse.registry import make_parser, tool_parsers
@@ -592,3 +592,71 @@ def test_gemmas_own_spelling_where_nothing_is_strict(compiler: GrammarCompiler, 
     ((name, arguments),) = read(ids_of(text, tokens), tokens, "gemma4")[1]
     assert (name, json.loads(arguments)) == ("note", {"a": 'say "hi"\n', "b": [1, -2.5, True], "c": {"d": None}})
     assert not lets_through(make, text.replace("note", "count_legs"), tokens)
+
+
+UNION = {
+    "oneOf": [
+        {"type": "object", "properties": {"kind": {"const": kind}, "value": {"type": "string"}}, "required": ["kind"]}
+        for kind in ("a", "b")
+    ]
+}
+
+
+def test_alternatives_that_can_be_told_apart_are_enforced(compiler: GrammarCompiler, tokens: Vocabulary):
+    for strict in (True, False):
+        function = Function("f", {"type": "object", "properties": {"u": UNION}, "required": ["u"]}, strict)
+        make = compiler.compile(constraint(RequiredCalls((function,))))
+        assert make.left_out == ()
+        assert lets_through(make, '[{"name": "f", "parameters": {"u": {"kind": "b", "value": "x"}}}]', tokens)
+        assert not lets_through(make, '[{"name": "f", "parameters": {"u": {"kind": "c"}}}]', tokens)
+
+
+UNIQUE: Any = {"type": "object", "properties": {"a": {"type": "array", "items": STRING, "uniqueItems": True}}}
+
+
+class TestLenient:
+    """Case r2-08: what cannot be enforced of a tool that is not strict is left to the model."""
+
+    PLACE = ("tools", 1, "function", "parameters", "properties", "a", "uniqueItems")
+
+    def test_what_is_left_out_is_said(self, compiler: GrammarCompiler):
+        for form in (NamedCall(Function("odd", UNIQUE), 1), RequiredCalls((FUNCTIONS[0], Function("odd", UNIQUE)))):
+            assert compiler.compile(constraint(form)).left_out == (self.PLACE,)
+
+    def test_beside_strict_ones(self, compiler: GrammarCompiler):
+        """Each schema is as strict as it was asked to be, also beside an answer that is not."""
+        lenient = JsonSchema(UNIQUE, lenient=True)
+        strict = (FUNCTIONS[0], Function("odd", UNIQUE, strict=True))
+        for form in (RequiredCalls(strict), CallsOrAnswer(strict, "hermes", lenient)):
+            with pytest.raises(ConstraintError, match="compare items") as refused:
+                compiler.compile(constraint(form))
+            assert refused.value.path == self.PLACE
+        with pytest.raises(ConstraintError, match="compare items") as refused:
+            compiler.compile(constraint(CallsOrAnswer((Function("odd", UNIQUE),), "hermes", JsonSchema(UNIQUE))))
+        assert refused.value.path == self.PLACE[4:]
+        made = compiler.compile(constraint(CallsOrAnswer((FUNCTIONS[0],), "hermes", lenient)))
+        assert made.left_out == (self.PLACE[4:],)
+
+    @pytest.mark.parametrize(
+        ("schema", "said"),
+        [
+            ({"type": "foo"}, "must be one of"),
+            ({"properties": {"a": {"minimum": 3, "maximum": 2, "type": "integer"}}, "required": ["a"]}, "fulfilled"),
+        ],
+    )
+    def test_what_is_wrong_is_an_error(self, compiler: GrammarCompiler, schema: Any, said: str):
+        with pytest.raises(ConstraintError, match=said):
+            compiler.compile(constraint(RequiredCalls((Function("f", schema),))))
+
+    def test_a_schema_that_is_too_large_is_left_out_as_a_whole(self, compiler: GrammarCompiler, tokens: Vocabulary):
+        large = Function("f", {"type": "object", "description": "x" * 600_000})
+        make = compiler.compile(constraint(RequiredCalls((FUNCTIONS[0], large))))
+        assert make.left_out == (self.PLACE[:4],)
+        assert lets_through(make, '[{"name": "f", "parameters": {"x": 1}}]', tokens)
+        assert not lets_through(make, '[{"name": "f", "parameters": 1}]', tokens)
+
+    def test_references_that_lead_nowhere(self, compiler: GrammarCompiler, tokens: Vocabulary):
+        schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/gone"}, "b": STRING}, "required": ["a", "b"]}
+        make = compiler.compile(constraint(NamedCall(Function("f", schema))))
+        assert lets_through(make, '{"a": [1], "b": "x"}', tokens)
+        assert not lets_through(make, '{"a": [1], "b": 1}', tokens)

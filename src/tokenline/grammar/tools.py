@@ -21,8 +21,7 @@ def place(index: int) -> Path:
 def arguments(schemas: Schemas, function: Function, index: int) -> Any:
     """The prepared schema of a function's arguments: an object, whatever its schema leaves open."""
     given = _NOTHING if function.parameters in (None, {}) else function.parameters
-    if not function.strict:
-        schemas.lenience.add(place(index))
+    schemas.lenience.add(place(index), lenient=not function.strict)
     prepared = schemas.add(given, place(index))
     if prepared is False:
         raise impossible("cannot be fulfilled by any value.", *place(index))
