@@ -127,7 +127,7 @@ async def test_a_wrong_value_of_a_chat(shared: Served, name: str, value: Any):
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 
 
-@pytest.mark.parametrize("choice", [None, "auto", "any", 3, {"type": "x"}])
+@pytest.mark.parametrize("choice", [None, "auto", 3, {"type": "x"}])
 @in_module_loop
 async def test_tools_need_a_parser_unless_they_are_forced(shared: Served, choice: Any):
     body = {**OK, "tools": [TOOL], "tool_choice": choice}
@@ -226,7 +226,7 @@ async def test_an_error_before_the_first_chunk_is_a_plain_answer(served: Served)
     """ss-03, case 0"""
     for url, start in ((CHAT, {"messages": user("hi")}), (TEXT, {"prompt": "hi"})):
         error_of(await served.http.post(url, json={**start, "stream": True, "top_p": 7}), 400)
-        error_of(await served.http.post(url, json={**start, "stream": True, "max_tokens": 10_000}), 400)
+        error_of(await served.http.post(url, json={**start, "stream": True, "max_tokens": 0.5}), 400)
 
 
 async def test_an_unknown_model_is_a_404(served: Served):
@@ -261,15 +261,15 @@ async def test_a_body_over_the_limit_is_a_413(serve: Serve, live: bool):
 
 
 async def test_a_prompt_that_cannot_fit_names_the_figures(serve: Serve):
-    """ev-04: refused, clamped where nothing was asked for, never cut."""
+    """ev-04: refused, never cut. A maximum that is larger than the room is no fault (r2-40)."""
     served = await serve(max_model_len=128)
     too_long = error_of(await served.http.post(TEXT, json={"prompt": [5] * 150, "max_tokens": 8}), 400)
     assert too_long["code"] == "context_length_exceeded"
     assert "150" in too_long["message"]
     assert "128" in too_long["message"]
-    together = error_of(await served.http.post(TEXT, json={"prompt": [5] * 120, "max_tokens": 50}), 400)
-    assert together["code"] == "context_length_exceeded"
-    assert all(figure in together["message"] for figure in ("120", "50", "128"))
+    large = {"prompt": [5] * 120, "ignore_eos": True, "max_tokens": 50}
+    filled = (await served.http.post(TEXT, json=large)).json()
+    assert (filled["usage"]["total_tokens"], filled["choices"][0]["finish_reason"]) == (128, "length")
     error_of(await served.http.post(TEXT, json={"prompt": [5] * 128}), 400)
     fits = (await served.http.post(TEXT, json={"prompt": [5] * 120, "ignore_eos": True})).json()
     assert fits["usage"]["prompt_tokens"] == 120

@@ -86,7 +86,7 @@ class Checkpoint(ABC):
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(self.shapes[name])
 
     def _count(self, num_bytes: int) -> None:
-        self._done += num_bytes
+        self._done = min(self._done + num_bytes, self.total_bytes)  # a tensor may be read twice
         self.progress(f"loading {self.path.name}", self._done, self.total_bytes)
 
     def _check(self, found: Mapping[str, tuple[int, ...]], ignored: Callable[[str], bool]) -> None:

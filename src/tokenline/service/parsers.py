@@ -57,7 +57,9 @@ class ParserChoice:
             raise FieldError(
                 ("tool_choice",),
                 '"auto" (the default with tools) needs a tool-call parser, and none is known for this model\'s chat '
-                'template; set one when the server starts, or send "none".',
+                "template. Start the server with --tool-call-parser and the name of the format that the model writes "
+                f"({', '.join(tool_parsers())}), or with --chat-template and a template that shows tools and says how "
+                'to call them. "none", "required" or a named function need no parser.',
                 code="unsupported_value",
             )
 

@@ -111,11 +111,11 @@ class Room:
     def sampling_params(self, request: GenerationRequest, prompt_tokens: int, place: Path) -> SamplingParams:
         """How to continue a prompt of so many ids, which stands at `place`."""
         sampling, limits = request.sampling, request.limits
-        max_tokens = limits.max_tokens
-        self._check_fits(prompt_tokens, 1 if max_tokens is None else max_tokens, place)
-        if max_tokens is None:
-            room = self.limits.max_model_len - prompt_tokens
-            max_tokens = room if limits.default_max_tokens is None else min(limits.default_max_tokens, room)
+        self._check_fits(prompt_tokens, 0 if limits.max_tokens == 0 else 1, place)
+        # A maximum is what may come, not what must: one that is larger than the room asks for all of it.
+        room = self.limits.max_model_len - prompt_tokens
+        asked = limits.default_max_tokens if limits.max_tokens is None else limits.max_tokens
+        max_tokens = room if asked is None else min(asked, room)
         if limits.min_tokens > max_tokens:
             raise FieldError(
                 ("min_tokens",),
