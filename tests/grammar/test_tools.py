@@ -188,7 +188,31 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
     text = json.dumps(arguments, ensure_ascii=False)
     call = f'{{"name": "{name}", "arguments": {text}}}'
     match tool_parser:
-        case "hermes":
+        case "apertus":
+            return f'<|tools_prefix|>[{{"{name}": {text}}}]<|tools_suffix|>'
+        case "internlm":
+            return f'<|action_start|><|plugin|>{{"name": "{name}", "parameters": {text}}}<|action_end|>'
+        case "command_r":
+            return f'Action: ```json\n[{{"tool_name": "{name}", "parameters": {text}}}]```'
+        case "functiongemma":
+            return f"<start_function_call>call:{name}{text}<end_function_call>"
+        case "minicpm5":
+            values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+            pairs = "".join(f'<param name="{k}">{v}</param>' for k, v in values.items())
+            return f'<function name="{name}">{pairs}</function>'
+        case "step3":
+            values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+            pairs = "".join(f'<steptml:parameter name="{k}">{v}</steptml:parameter>' for k, v in values.items())
+            return f'<steptml:invoke name="{name}">{pairs}</steptml:invoke>'
+        case "hy_v3" | "hy_v3_opensource":
+            s = ":opensource" if tool_parser == "hy_v3_opensource" else ""
+            values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+            pairs = "".join(
+                f"<arg_key{s}>{k}</arg_key{s}>\n<arg_value{s}>{v}</arg_value{s}>\n" for k, v in values.items()
+            )
+            call = f"<tool_call{s}>{name}<tool_sep{s}>\n{pairs}</tool_call{s}>"
+            return f"<tool_calls{s}>\n{call}\n</tool_calls{s}>"
+        case "hermes" | "ernie45":
             return f"<tool_call>\n{call}\n</tool_call>"
         case "longcat":
             return f"<longcat_tool_call>\n{call}\n</longcat_tool_call>"
@@ -237,7 +261,7 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
                 f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{text}"
                 "<|tool_call_end|><|tool_calls_section_end|>"
             )
-        case "qwen3_coder" | "qwen3_xml":
+        case "qwen3_coder" | "qwen3_xml" | "step3p5":
             return xml(
                 name,
                 arguments,

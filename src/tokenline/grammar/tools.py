@@ -62,7 +62,9 @@ def required_calls(functions: Sequence[Function], prepared: Sequence[Any], *, pa
 
 
 def call(name: str, arguments: Any, name_key: str = "name", arguments_key: str = "parameters") -> dict[str, Any]:
-    """The schema of one call. `arguments`: prepared."""
+    """The schema of one call. `arguments`: prepared. Without `name_key` the name is itself the key of the arguments."""
+    if not name_key:
+        return {"type": "object", "properties": {name: arguments}, "required": [name], "additionalProperties": False}
     return {
         "type": "object",
         "properties": {name_key: {"const": name}, arguments_key: arguments},
