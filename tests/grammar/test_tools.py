@@ -597,11 +597,15 @@ class TestErrors:
         make = compiler.compile(constraint(StrictTools((FUNCTIONS[0], free), "hermes")))
         assert lets_through(make, written("hermes", "odd", {"a": [1, 1]}), tokens)
 
-    @pytest.mark.parametrize("tool_parser", ["nope"])
+    @pytest.mark.parametrize("tool_parser", sorted({*tool_parsers()} - {*FORMATS}) + ["nope"])
     def test_formats_that_cannot_be_enforced(self, compiler: GrammarCompiler, tool_parser: str):
         with pytest.raises(ConstraintError, match=f"parser, {tool_parser}, is not known") as refused:
             compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))
         assert refused.value.path == ("tools",)
+        compiler.compile(constraint(CallsOrAnswer((FUNCTIONS[1],), tool_parser, JsonSchema({}), ("<call>",))))
+
+    def test_most_formats_can_be(self):
+        assert len({*tool_parsers()} - {*FORMATS}) <= 4
 
     def test_no_functions(self, compiler: GrammarCompiler):
         for form in (RequiredCalls(()), StrictTools((), "hermes")):

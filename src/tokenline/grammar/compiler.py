@@ -31,7 +31,7 @@ from tokenline.grammar.tool_formats import FORMATS, ChannelCalls
 Blame = Callable[[str], ConstraintError]
 
 MAX_TRIES = 30  # of leaving something out of lenient schemas that only the library has refused
-MAX_TRIES_S = 1.0
+MAX_TRIES_S = 3.0
 _CALLS = (spec.NamedCall, spec.RequiredCalls, spec.StrictTools, spec.CallsOrAnswer)
 
 
