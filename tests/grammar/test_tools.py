@@ -597,7 +597,7 @@ class TestErrors:
         make = compiler.compile(constraint(StrictTools((FUNCTIONS[0], free), "hermes")))
         assert lets_through(make, written("hermes", "odd", {"a": [1, 1]}), tokens)
 
-    @pytest.mark.parametrize("tool_parser", sorted({*tool_parsers()} - {*FORMATS}) + ["nope"])
+    @pytest.mark.parametrize("tool_parser", [*sorted({*tool_parsers()} - {*FORMATS}), "nope"])
     def test_formats_that_cannot_be_enforced(self, compiler: GrammarCompiler, tool_parser: str):
         with pytest.raises(ConstraintError, match=f"parser, {tool_parser}, is not known") as refused:
             compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))
