@@ -90,6 +90,8 @@ class Calls:
                 calls["maxItems"] = 1
         self._rules.add("call", json_rule(calls, self._schemas))
         body = "WS? call (WS? call)*" if form.many == "lines" and self._parallel else "WS? call"
+        if form.fence:
+            body = f"WS? {quoted(form.fence)} {body}"
         if form.end:
             body += f" WS? {self._rules.marker(form.end)}"
         return [Lead(begin, body) for begin in form.begin]
@@ -184,6 +186,8 @@ class Calls:
         # The reader takes a call whose section was left out, too; its beginning is a part of the call's head.
         self._rules.add("bare", " | ".join(bare))
         more = " (WS? call)*" if self._parallel else ""
+        if not form.section:
+            return [Lead(form.call, "bare")]
         return [
             Lead(form.section, f"WS? call{more} WS? {end}"),
             Lead(form.call, f"bare WS? ({end})?"),
