@@ -72,6 +72,7 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
         raise FieldError(("suffix",), "cannot be combined with ", ("echo",), ": true.")
     output, place = _output(body)
     prompts, listed = read_prompts(body.prompt)
+    scored: dict[Path, Path] = {} if body.prompt_logprobs is not None else {("prompt_logprobs",): ("logprobs",)}
     return TextRequest(
         id=request_id,
         caller=caller,
@@ -84,7 +85,7 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
         output=output,
         reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
-        places=Places({("output",): place}),
+        places=Places({("output",): place, **scored}),
     )
 
 
