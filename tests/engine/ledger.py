@@ -51,6 +51,7 @@ class LedgerModel:
         self.device = "cpu"
         self.weight_bytes = 0
         self.precision = "exact"
+        self.arithmetic = "integers"
         self.tokens_computed = 0
         self.most_logits = 0  # rows of them in one step
         self.fail_on: int | None = None  # raise when a batch has this id

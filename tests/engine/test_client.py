@@ -119,6 +119,7 @@ class Pickling:
 class _PicklingSteps:
     def __init__(self, steps):
         self._steps = steps
+        self.left_out = through(steps.left_out)
 
     def __aiter__(self):
         return self

@@ -134,7 +134,11 @@ class TestReasoning:
     def test_several_spellings(self, compiler: GrammarCompiler, tokens: Vocabulary):
         """Granite's, of which the first that comes counts."""
         before = Reasoning(("<think>", "Here is my thought process:"), ("</think>", "Here is my response:"))
-        for text in ("<think>a</think>", "Here is my thought process: a Here is my response: ", "<think>a Here is my response:"):
+        for text in (
+            "<think>a</think>",
+            "Here is my thought process: a Here is my response: ",
+            "<think>a Here is my response:",
+        ):
             assert takes(compiler, tokens, Choice(("yes",)), before, text + "yes"), text
         assert not takes(compiler, tokens, Choice(("yes",)), before, "Here is my thought process: a yes")
 
@@ -156,7 +160,12 @@ class TestReasoning:
 
     def test_strict_tools(self, compiler: GrammarCompiler, tokens: Vocabulary):
         form = StrictTools(functions(strict=True), "hermes")
-        for before, text in ((THINK, "<think>Hm.</think>\n"), (THINK, ""), (OPENED, "Hm.</think>\n"), (OPENED, "Hm.\n")):
+        for before, text in (
+            (THINK, "<think>Hm.</think>\n"),
+            (THINK, ""),
+            (OPENED, "Hm.</think>\n"),
+            (OPENED, "Hm.\n"),
+        ):
             for good in ("", "It rains.", CALL, f"I see.\n{CALL}\n{CALL}"):
                 assert takes(compiler, tokens, form, before, text + good), (text, good)
             # A call's marker ends the reasoning.
@@ -239,14 +248,20 @@ class TestChannels:
         form = JsonSchema(ANSWER)
         for text in ("", THOUGHT, THOUGHT + THOUGHT.replace("analysis", "commentary")):
             assert takes(compiler, tokens, form, Channels(), text + FINAL + JSON_ANSWER)
-            assert takes(compiler, tokens, form, Channels(), f"{text}<|channel|>final <|constrain|>json<|message|>{JSON_ANSWER}")
+            assert takes(
+                compiler, tokens, form, Channels(), f"{text}<|channel|>final <|constrain|>json<|message|>{JSON_ANSWER}"
+            )
             for bad in ("", MESSAGE, FINAL + "Hm.", JSON_ANSWER):
                 assert not takes(compiler, tokens, form, Channels(), text + bad), text + bad
-        assert takes(compiler, tokens, form, Channels(in_message=True), f"m.<|end|><|start|>assistant{FINAL}{JSON_ANSWER}")
+        assert takes(
+            compiler, tokens, form, Channels(in_message=True), f"m.<|end|><|start|>assistant{FINAL}{JSON_ANSWER}"
+        )
 
     def test_a_call_or_an_answer(self, compiler: GrammarCompiler, tokens: Vocabulary):
         form = CallsOrAnswer(functions(strict=True), "openai", JsonSchema(ANSWER))
-        other = MESSAGE.replace("<|channel|>commentary to=functions.get_weather", " to=functions.get_weather<|channel|>commentary")
+        other = MESSAGE.replace(
+            "<|channel|>commentary to=functions.get_weather", " to=functions.get_weather<|channel|>commentary"
+        )
         for text in ("", THOUGHT):
             for good in (FINAL + JSON_ANSWER, MESSAGE, other, MESSAGE.replace(" <|constrain|>json", "")):
                 assert takes(compiler, tokens, form, Channels(), text + good), text + good
@@ -262,7 +277,9 @@ class TestChannels:
             assert takes(compiler, tokens, form, Channels(), text), text
         assert not takes(compiler, tokens, form, Channels(), THOUGHT + MESSAGE.replace("Oslo", "Bonn"))
 
-    @pytest.mark.parametrize("form", [NamedCall(Function("get_weather", CITY), 3), RequiredCalls((Function("get_weather", CITY),))])
+    @pytest.mark.parametrize(
+        "form", [NamedCall(Function("get_weather", CITY), 3), RequiredCalls((Function("get_weather", CITY),))]
+    )
     def test_forced_calls_are_messages(self, compiler: GrammarCompiler, tokens: Vocabulary, form: Any):
         assert takes(compiler, tokens, form, Channels(), THOUGHT + MESSAGE)
         for bad in (FINAL + JSON_ANSWER, FINAL, "", THOUGHT + MESSAGE.replace("Oslo", "Bonn")):

@@ -16,8 +16,8 @@ from tokenline.grammar.spec import (
     Grammar,
     JsonSchema,
     NamedCall,
-    Regex,
     Reasoning,
+    Regex,
     RequiredCalls,
     StrictTools,
 )

@@ -27,6 +27,7 @@ def test_verifying_the_default_model_hashes_it(smollm2: Path) -> None:
 def test_an_existing_path_is_that_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "org").mkdir()
     (tmp_path / "org" / "model").mkdir()
+    (tmp_path / "org" / "model" / "config.json").touch()
     file = tmp_path / "my model.gguf"
     file.touch()
     monkeypatch.chdir(tmp_path)
@@ -45,6 +46,21 @@ def test_a_folder_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
         resolve_model(str(tmp_path))
     (tmp_path / "config.json").touch()
     assert resolve_model(str(tmp_path)) == tmp_path
+
+
+def test_what_is_not_a_model_is_not_taken_for_one(tmp_path: Path) -> None:
+    (tmp_path / "README.md").touch()
+    with pytest.raises(ModelError, match=r"README.md is not a model: give a .gguf file, or a folder with config.json"):
+        resolve_model(str(tmp_path / "README.md"))
+    with pytest.raises(ModelError, match=r"is not a model: it has neither config.json nor a .gguf file"):
+        resolve_model(str(tmp_path))
+    (tmp_path / "tokenizer.json").touch()
+    assert resolve_model(str(tmp_path)) == tmp_path, "enough to render"
+
+
+def test_the_default_model_by_name(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model("smollm2-135m-instruct") == resolve_model("smollm2:135m") == smollm2
 
 
 @pytest.mark.parametrize("name", ["", "  "])

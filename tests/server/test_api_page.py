@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.conftest import Served
 from tokenline.engine.client import EngineStats
-from tokenline.server.openai import answers, wire
+from tokenline.server.openai import aliases, answers, wire
 from tokenline.server.openai.unsupported import CHAT, COMPLETION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +46,11 @@ def test_every_field_that_is_refused_is_named_with_its_routes() -> None:
     found = dict(re.findall(r"^\| `([^`]+)` \| (\w+) \|", SECTIONS["Refused fields"], re.M))
     routes = {(True, True): "both", (True, False): "chat", (False, True): "text"}
     assert found == {name: routes[name in CHAT, name in COMPLETION] for name in CHAT.keys() | COMPLETION.keys()}
+
+
+def test_every_other_name_of_a_field_is_named() -> None:
+    named = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", SECTIONS["Other names"], re.M))
+    assert named == {**aliases.GENERATION, **aliases.CHAT}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ template before the weights are loaded. Rooms are imported here when they are ne
 reported without waiting for them.
 """
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -144,6 +145,7 @@ def _make_engine(
         vocab_size,
         renderer.end_ids,
         encode=lambda text: tokenizer.encode_with_offsets(text, continued=True)[0],
+        close_objects=True,
     )
     try:
         return Engine(model, settings, compiler)
@@ -152,14 +154,14 @@ def _make_engine(
 
 
 def name_of(model: str | None, path: Path) -> str:
-    """What clients call the model: a hub id as it was given, else the name of the file or folder."""
-    from tokenline.models.fetch import DEFAULT_MODEL
-    from tokenline.models.hub import HubName
+    """What clients call the model: a hub id or short name as it was given, else the name of the file or folder."""
+    from tokenline.models.fetch import DEFAULT_NAME, is_default_model
+    from tokenline.models.hub_names import HubName
 
-    if model is None:
-        return DEFAULT_MODEL.name.split(".")[0]
-    hub_name = HubName.parse(model.strip())
-    if hub_name is not None and not Path(model.strip()).exists():
+    here = model is not None and os.path.exists(model.strip())
+    if not here and is_default_model(model and model.strip()):
+        return DEFAULT_NAME
+    if model is not None and not here and (hub_name := HubName.parse(model.strip())):
         return str(hub_name)
     path = path.resolve()
     return (path.stem if path.suffix == ".gguf" else path.name) or "model"

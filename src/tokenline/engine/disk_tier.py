@@ -56,9 +56,11 @@ class DiskStats:
 def model_key(name: str, model: Model, kv: KVPool) -> bytes:
     """Names everything that a block's values depend on beside its line: 32 bytes.
 
-    The class and `precision` tell one backend's arithmetic from another's, and int8 weights from bfloat16 ones.
+    The class and `precision` tell one backend from another, and int8 weights from bfloat16 ones; `arithmetic` and
+    `device` tell CPUs, GPUs and versions of the code apart.
     """
-    parts = (FORMAT, name, type(model).__qualname__, model.precision, model.weight_bytes, kv.layout, kv.block_size)
+    computed_by = (type(model).__qualname__, model.precision, model.weight_bytes, model.arithmetic, model.device)
+    parts = (FORMAT, name, *computed_by, kv.layout, kv.block_size)
     return hashlib.sha256(repr(parts).encode()).digest()
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from tokenline.engine.client import EngineStats, Health
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.request import (
-    Constraint,
+    CompiledConstraint,
     ConstraintCompiler,
     FinishReason,
     Request,
@@ -23,15 +23,13 @@ from tokenline.engine.request import (
     Step,
 )
 from tokenline.engine.settings import EngineLimits, EngineSettings, disk_settings, find_limits
-from tokenline.fields import FieldError
+from tokenline.fields import FieldError, Path
 from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
 
 # After this many steps in a row that failed, the engine is taken to be broken.
 MAX_FAILED_STEPS = 3
-
-MakeConstraint = Callable[[], Constraint]
 
 
 class Engine:
@@ -90,7 +88,7 @@ class Engine:
     async def check(self, request: Request) -> None:
         await self._checked(request)
 
-    async def _checked(self, request: Request) -> MakeConstraint | None:
+    async def _checked(self, request: Request) -> CompiledConstraint | None:
         """The request's compiled constraint. Raises RequestRefused for a request that can never run."""
         overflow = self._limits.overflow(len(request.prompt_ids), request.params.max_tokens)
         if overflow is not None:
@@ -114,6 +112,7 @@ class Engine:
                 "queue_full", f"{len(self._streams)} requests are waiting or running already; try again later."
             )
         stream = _Stream(self, requests)
+        stream.left_out = tuple(place for make in makers if make for place in make.left_out)
         for request, make in zip(requests, makers, strict=True):
             constraints = [make() if make else None for _ in range(request.n)]
             self._streams[request.request_id] = stream
@@ -260,6 +259,7 @@ class _Stream:
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._open: dict[str, set[int]] = {request.request_id: set(range(request.n)) for request in requests}
         self._closed = False
+        self.left_out: tuple[Path, ...] = ()
 
     def put(self, step: Step) -> None:
         self._steps.put_nowait(step)

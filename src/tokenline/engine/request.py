@@ -4,14 +4,14 @@ another process (see `client`).
 A `Request` goes in; a stream of `Step`s comes back and, once per request, when its prefill ends, a `CacheUse`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tokenline.fields import FieldError
+from tokenline.fields import FieldError, Path
 from tokenline.models.base import TokenLogprob
 
 
@@ -64,11 +64,22 @@ class Constraint(Protocol):
         ...
 
 
+class CompiledConstraint(Protocol):
+    """Makes a Constraint for each choice, which is cheap."""
+
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places of what could not be enforced, and is left to the model."""
+        ...
+
+    def __call__(self) -> Constraint: ...
+
+
 class ConstraintCompiler(Protocol):
     """Makes constraints of descriptions, on the engine's side. Thread-safe; keeps what it has compiled."""
 
-    def compile(self, spec: Any, /) -> Callable[[], Constraint]:
-        """Called once a request; the result once a choice, which must be cheap. FieldError: it cannot be enforced."""
+    def compile(self, spec: Any, /) -> CompiledConstraint:
+        """Called once a request. FieldError: it cannot be enforced."""
         ...
 
 

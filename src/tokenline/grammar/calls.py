@@ -1,7 +1,8 @@
 """Calls in the formats of models (`tool_formats`) as rules of a grammar, each held to its function's schema.
 
-The other side of `parse.tools`: what is let through here is what the parsers there read. A call begins with a marker, or
-with a text that its reader takes for a call's beginning; from there on only a call of a function that exists is possible.
+The other side of `parse.tools`: what is let through here is what the parsers there read. A call begins with a marker,
+or with a text that its reader takes for a call's beginning; from there on only a call of a function that exists is
+possible.
 """
 
 import json
@@ -138,14 +139,12 @@ class Calls:
     def _python_calls(self, form: PythonCallFormat) -> list[Lead]:
         calls = python_calls(self._functions, self._prepared, self._schemas, self._rules)
         self._rules.add("call", " | ".join(f"{quoted(name + '(')} {body}" for name, body in calls))
-        comma = '/,[ \\t\\r\\n]{0,16}/'
+        comma = "/,[ \\t\\r\\n]{0,16}/"
         more = f" ({comma} call)*" if self._parallel else ""
         listed = f'"[" WS? call{more} WS? "]"'
         if not form.begin:
             head = f"/(?s:{_LINE_START}\\[[ \\t\\r\\n]*)/"
-            return [
-                Lead("", f'{body}{more} WS? "]"', f"{head} {quoted(name + '(')}", listed) for name, body in calls
-            ]
+            return [Lead("", f'{body}{more} WS? "]"', f"{head} {quoted(name + '(')}", listed) for name, body in calls]
         lines = "call (WS call)*" if self._parallel else "call"
         inside = listed if form.listed else f"({lines} | {listed})"
         return [Lead(form.begin, f"WS? {inside} WS? {self._rules.marker(form.end)}")]

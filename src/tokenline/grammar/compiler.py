@@ -82,9 +82,9 @@ class GrammarCompiler:
                 matcher = self._compiled(constraint, schemas)
             except ConstraintError as error:
                 last = number >= MAX_TRIES or time.monotonic() > until
-                if last or not lenience.leave(error, schemas.seen):
-                    if not lenience.open_all(error):
-                        raise
+                left = not last and lenience.leave(error, schemas.seen)
+                if not left and not lenience.open_all(error):
+                    raise
             else:
                 return MakeGrammar(matcher, tuple(lenience.places))
         raise AssertionError
@@ -125,7 +125,7 @@ class GrammarCompiler:
         if isinstance(before, spec.Channels) and isinstance(form, _CALLS):
             return self._messages(form, schemas, rules), rules, _plain_blame
         match form:
-            case spec.StrictTools(functions, parser):
+            case spec.StrictTools(tool_parser=parser):
                 if parser not in FORMATS:
                     raise _not_enforced(parser)
                 return Content(None, self._calls(form, schemas, rules)), rules, _plain_blame
@@ -201,8 +201,8 @@ class GrammarCompiler:
 
 def _not_enforced(parser: str) -> ConstraintError:
     return unsupported(
-        f"has functions with 'strict': true, which cannot be enforced for this model: the format of its tool-call parser, "
-        f"{parser}, is not known to the grammar. Leave 'strict' out, or set 'tool_choice' to \"required\".",
+        "has functions with 'strict': true, which cannot be enforced for this model: the format of its tool-call "
+        f"parser, {parser}, is not known to the grammar. Leave 'strict' out, or set 'tool_choice' to \"required\".",
         "tools",
     )
 

@@ -1,4 +1,5 @@
-"""The whole of an answer: reasoning in front of it, calls, the answer itself. What may follow what, as rules of a grammar.
+"""The whole of an answer: reasoning in front of it, calls, the answer itself. What may follow what, as rules of a
+grammar.
 
     plain:    [reasoning] answer
     strict:   [reasoning] text and calls, in any order          (`spec.StrictTools`)
@@ -87,7 +88,7 @@ class _Channels:
         typed = f"{self._SPACE} ({marker('<|constrain|>')})? /(json)? ?/"
         strict = content.answer is None and not content.is_forced
         text = FreeText("THOUGHT", rules)
-        text.lead("<|end|>", f"{marker('<|start|>')} \"assistant\" next")
+        text.lead("<|end|>", f'{marker("<|start|>")} "assistant" next')
         text.finish("thoughts", (lambda ways: f"{ways} | {text.text}?") if strict else None)
         ways = [f"{channel} /(analysis|commentary) ?/ {message} thoughts"]
         for name, arguments in content.messages:

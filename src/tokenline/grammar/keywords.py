@@ -51,10 +51,17 @@ class Owner(Protocol):
 
 
 class Keywords:
-    """One schema. `given`: what it says of values; `made`: the same in the library's words. `base`: see `References`."""
+    """One schema. `given`: what it says of values; `made`: the same in the library's words."""
 
     def __init__(
-        self, owner: Owner, schema: dict[str, Any], path: Path, references: References, base: str, merged: bool, depth: int
+        self,
+        owner: Owner,
+        schema: dict[str, Any],
+        path: Path,
+        references: References,
+        base: str,
+        merged: bool,
+        depth: int,
     ) -> None:
         self.owner = owner
         self.path = path

@@ -1,7 +1,7 @@
 """What of lenient schemas is left to the model: keywords that the grammar cannot enforce.
 
-A schema is lenient where its client asked for no more than hosted APIs promise (a tool that is not strict). Leaving out a
-keyword must let through more values, never fewer. So keywords that give others their meaning take those with them.
+A schema is lenient where its client has asked for no more than hosted APIs promise (a tool that is not strict). Leaving
+out a keyword must let through more values, never fewer. So keywords that give others their meaning take those with them.
 """
 
 from collections.abc import Collection
@@ -64,8 +64,8 @@ class Lenience:
         return True
 
     def open_all(self, error: ConstraintError) -> bool:
-        """Leave out whole lenient schemas: the one that an error is about, or all. False if that has been done, or would
-        not help.
+        """Leave out whole lenient schemas: the one that an error is about, or all. False if that has been done, or
+        would not help.
         """
         if error.code != "unsupported_value":
             return False

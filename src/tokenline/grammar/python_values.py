@@ -23,7 +23,7 @@ def python_calls(
 ) -> list[tuple[str, str]]:
     """For each function its name, and the rule of its arguments with the closing bracket."""
     schemas.escapes = False
-    rules.add("COMMA", '/,[ \\t\\r\\n]{0,16}/')
+    rules.add("COMMA", "/,[ \\t\\r\\n]{0,16}/")
     rules.add("KEY", "/[A-Za-z_][A-Za-z0-9_]{0,63}/")
     rules.add("python_any", json_rule(True, schemas))
     return [
@@ -43,9 +43,7 @@ def _arguments(index: int, prepared: Any, schemas: Schemas, rules: Rules) -> str
     names = [name for name, part in properties.items() if part is not False]
     for name in names:
         if not name.isidentifier():
-            raise unsupported(
-                "has a name that cannot be written in this format.", *place(index), "properties", name
-            )
+            raise unsupported("has a name that cannot be written in this format.", *place(index), "properties", name)
     # `first`: nothing is written yet, so no comma; `next`: something is.
     end = len(names)
     free = others is not False
@@ -55,7 +53,7 @@ def _arguments(index: int, prepared: Any, schemas: Schemas, rules: Rules) -> str
         key = rules.add(f"KEY_{index}", f"KEY & ~({taken})") if names else "KEY"
         value = "python_any" if others is True else rules.add(f"other_{index}", json_rule(others, schemas))
         other = f'{key} "=" {value}'
-    rules.add(f"first_{index}_{end}", f'({other} (COMMA {other})*)?' if free else '""')
+    rules.add(f"first_{index}_{end}", f"({other} (COMMA {other})*)?" if free else '""')
     rules.add(f"next_{index}_{end}", f"(COMMA {other})*" if free else '""')
     for number in reversed(range(end)):
         name = names[number]

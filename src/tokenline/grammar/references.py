@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from tokenline.fields import Path
-from tokenline.grammar.errors import ConstraintError, unsupported
+from tokenline.grammar.errors import unsupported
 from tokenline.grammar.vocabulary import LISTS, NAMED, ONE
 
 
@@ -47,7 +47,7 @@ class References:
             elif isinstance(value, dict) and name in value:
                 value, path = value[name], (*path, name)
             else:
-                raise ConstraintError(at, f"refers to {reference!r}, which the schema does not have.")
+                raise unsupported(f"refers to {reference!r}, which the schema does not have.", *at)
         return value, path
 
 

@@ -1,7 +1,7 @@
 """The rules of one grammar in the library's notation: markers, and free text up to places that lead on.
 
-A marker that is a control token of the vocabulary can only be that token; one that is text can be spelled in any way; one
-may be made of both.
+A marker that is a control token of the vocabulary can only be that token; one that is text can be spelled in any way;
+one may be made of both.
 """
 
 from collections.abc import Callable, Mapping

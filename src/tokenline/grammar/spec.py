@@ -42,8 +42,8 @@ class Function:
 
     name: str
     parameters: Any = None  # a JSON schema; None: takes no parameters
-    # Strict: calls hold to the schema also where they are free, and a schema that cannot be enforced is an error. Others
-    # hold to it where a call is forced, as far as it can be enforced.
+    # Strict: calls hold to the schema also where they are free, and a schema that cannot be enforced is an error.
+    # Others hold to it where a call is forced, as far as it can be enforced.
     strict: bool = False
 
 

@@ -1,7 +1,7 @@
 """How tool parsers' formats are written: the markers, and what stands where between them.
 
-Named as the parsers in `parse.registry`, which read what is let through here. A format that is not here cannot be enforced.
-Where it stands beside an answer, its first marker begins a text that is free (`spec.CallsOrAnswer`).
+Named as the parsers in `parse.registry`, which read what is let through here. A format that is not here cannot be
+enforced. Where it stands beside an answer, its first marker begins a text that is free (`spec.CallsOrAnswer`).
 """
 
 from collections.abc import Mapping

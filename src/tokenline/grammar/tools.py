@@ -38,9 +38,7 @@ def arguments(schemas: Schemas, function: Function, index: int) -> Any:
     return made
 
 
-def all_arguments(
-    schemas: Schemas, functions: Sequence[Function], *, strict_only: bool, first: int = 0
-) -> list[Any]:
+def all_arguments(schemas: Schemas, functions: Sequence[Function], *, strict_only: bool, first: int = 0) -> list[Any]:
     """The prepared arguments of each function; any object for one that is not strict, if only those are meant.
 
     first: the index of the first function in the request's tools.

@@ -130,6 +130,7 @@ class Model(Protocol):
     device: str  # "cpu", "cuda", "cuda:0", "mps"
     weight_bytes: int  # what the weights occupy on the device
     precision: str  # how matrices are kept and multiplied, for people to read
+    arithmetic: str  # names all that may change a bit of a result beside weights and batch (`models.arithmetic`)
 
     def kv_bytes_per_token(self) -> int:
         """Bytes that one token occupies in the pool, all layers, keys and values."""

@@ -53,8 +53,8 @@ _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
         "deepseek_v31": lambda _: DeepSeekCalls(),
         "deepseek_v32": _xml(xml_calls.DEEPSEEK_V32),
         "deepseek_v4": _xml(xml_calls.DEEPSEEK_V4),
-        "kimi_k2": lambda _: KimiCalls(),
-        "gemma4": lambda _: GemmaCalls(),
+        "kimi_k2": KimiCalls,
+        "gemma4": GemmaCalls,
         "mistral": lambda _: MistralCalls(),
         "llama3_json": Llama3Calls,
         "llama4_json": Llama3Calls,
@@ -120,43 +120,52 @@ def make_parser(
     prompt_end: the rendered prompt, or its last characters: whether reasoning was opened there, and harmony's header.
     control_tokens: texts of the vocabulary's control tokens; None for a raw text (see Parser).
     forced: the answer, after reasoning, is JSON without markers because constrained decoding has made it so: of the
-        named function's arguments, or with "" a list of calls ("required").
+        named function's arguments, or with "" a list of calls ("required"). Harmony's are messages like any others.
     """
     if tool_parser is not None and tool_parser not in tool_parsers():
         raise ValueError(f"unknown tool parser {tool_parser!r}; there are: {', '.join(tool_parsers())}")
     if reasoning_parser is not None and reasoning_parser not in reasoning_parsers():
         raise ValueError(f"unknown reasoning parser {reasoning_parser!r}; there are: {', '.join(reasoning_parsers())}")
 
+    schemas = ToolSchemas(tools)
     readers: list[Reader] = []
     dropped: tuple[str, ...] = ()
-    harmony = tool_parser == HARMONY_TOOLS or reasoning_parser == HARMONY_REASONING
+    harmony = uses_harmony(tool_parser, reasoning_parser)
     if reasoning_parser is not None and reasoning_parser != HARMONY_REASONING:
         form = _REASONING[reasoning_parser]
         readers.append(ReasoningReader(form, prompt_end))
         dropped = form.dropped
-    if forced is not None:
+    if harmony:
+        readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None or forced is not None))
+    elif forced is not None:
         readers.append(NamedCallReader(forced) if forced else RequiredCallsReader())
-    elif harmony:
-        readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None))
     elif tool_parser is not None:
-        readers.append(_TOOLS[tool_parser](ToolSchemas(tools)))
+        readers.append(_TOOLS[tool_parser](schemas))
     if not readers:
         return PlainParser()
     new_id = _mistral_id if tool_parser == "mistral" else new_call_id
-    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id)
+    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id, schemas=schemas)
 
 
-def answer_begins_after(reasoning_parser: str | None, tool_parser: str | None, prompt_end: str) -> str:
-    """The text that ends the reasoning which this prompt has opened; "" where the answer begins at once.
-
-    Constrained decoding leaves everything up to it free.
+def reasoning_before(reasoning_parser: str | None, prompt_end: str) -> tuple[ReasoningFormat, bool] | None:
+    """The reasoning that an answer to this prompt may begin with, and whether the prompt has opened it; None where
+    there is none. For constrained decoding. (Harmony: see `uses_harmony`.)
     """
-    if reasoning_parser == HARMONY_REASONING or tool_parser == HARMONY_TOOLS:
-        return "" if prompt_end.endswith(FINAL_CHANNEL) else FINAL_CHANNEL
-    if reasoning_parser is None:
-        return ""
+    if reasoning_parser is None or reasoning_parser not in _REASONING:
+        return None
     form = _REASONING[reasoning_parser]
-    return form.end[0] if ReasoningReader(form, prompt_end).opened else ""
+    reader = ReasoningReader(form, prompt_end)
+    return None if reader.closed else (form, reader.opened)
+
+
+def uses_harmony(tool_parser: str | None, reasoning_parser: str | None) -> bool:
+    """Whether answers are made of messages with channels."""
+    return tool_parser == HARMONY_TOOLS or reasoning_parser == HARMONY_REASONING
+
+
+def tool_markers(tool_parser: str) -> tuple[str, ...]:
+    """The markers of a parser's format; calls begin with the first."""
+    return () if tool_parser == HARMONY_TOOLS else tuple(_TOOLS[tool_parser](ToolSchemas(None)).markers)
 
 
 def _mistral_id() -> str:

@@ -14,7 +14,7 @@ from typing import Self
 
 from tokenline.engine.client import EngineClient, StepStream
 from tokenline.engine.request import CacheUse, FinishReason, Request, RequestRefused, Step
-from tokenline.fields import FieldError
+from tokenline.fields import FieldError, Path
 from tokenline.grammar.spec import ConstraintSpec
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes
 from tokenline.parse.message import Message
@@ -130,6 +130,13 @@ class Answer:
         """Why each choice is over; None: it is not."""
         return [choice.end for choice in self._choices]
 
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places in the request of what its schemas say and the grammar cannot enforce: it is left to the model."""
+        if self._steps is None:
+            return ()
+        return [_request_path(self.prompts[0], place) for place in self._steps.left_out]
+
     def usage(self) -> Usage:
         return Usage(
             prompt_tokens=sum(len(prompt.line) for prompt in self.prompts),
@@ -209,11 +216,15 @@ def _constraint_fault(prompt: Prompt, refusal: RequestRefused) -> FieldError:
     fault, spec = refusal.fault, prompt.request.constraint
     if fault is None or not isinstance(spec, ConstraintSpec):
         return FieldError(("output",), f"cannot be enforced: {refusal.message}", code="unsupported_value")
-    match fault.path:
+    return FieldError(_request_path(prompt, fault.path), *fault.parts, code=fault.code)
+
+
+def _request_path(prompt: Prompt, path: Path) -> Path:
+    """The path in the request of a path in its constraint."""
+    match path:
         case ("tools", int(index), *rest):
-            path = ("tools", prompt.tool_places[index], *rest)
+            return ("tools", prompt.tool_places[index], *rest)
         case ("tools", *_):
-            path = fault.path
+            return path
         case _:
-            path = ("output", *fault.path)
-    return FieldError(path, *fault.parts, code=fault.code)
+            return ("output", *path)

@@ -12,7 +12,15 @@ from typing import Any
 from tokenline.engine.request import SamplingParams
 from tokenline.engine.settings import EngineLimits
 from tokenline.fields import FieldError, Path, shown
-from tokenline.grammar.spec import ConstraintSpec, Function, NamedCall, RequiredCalls, StrictTools
+from tokenline.grammar.spec import (
+    CallsOrAnswer,
+    ConstraintSpec,
+    Function,
+    JsonSchema,
+    NamedCall,
+    RequiredCalls,
+    StrictTools,
+)
 from tokenline.render.check import check_ids
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
@@ -33,6 +41,7 @@ from tokenline.service.request import (
     ChatRequest,
     GenerationRequest,
     NamedTool,
+    OutputFormat,
     TextRequest,
 )
 
@@ -118,11 +127,11 @@ class Room:
     def sampling_params(self, request: GenerationRequest, prompt_tokens: int, place: Path) -> SamplingParams:
         """How to continue a prompt of so many ids, which stands at `place`."""
         sampling, limits = request.sampling, request.limits
-        max_tokens = limits.max_tokens
-        self._check_fits(prompt_tokens, 1 if max_tokens is None else max_tokens, place)
-        if max_tokens is None:
-            room = self.limits.max_model_len - prompt_tokens
-            max_tokens = room if limits.default_max_tokens is None else min(limits.default_max_tokens, room)
+        self._check_fits(prompt_tokens, 0 if limits.max_tokens == 0 else 1, place)
+        # A maximum is what may come, not what must: one that is larger than the room asks for all of it.
+        room = self.limits.max_model_len - prompt_tokens
+        asked = limits.default_max_tokens if limits.max_tokens is None else limits.max_tokens
+        max_tokens = room if asked is None else min(asked, room)
         if limits.min_tokens > max_tokens:
             raise FieldError(
                 ("min_tokens",),
@@ -168,14 +177,13 @@ def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> dict[int, float
 
 def chat_constraint(parsers: ParserChoice, request: ChatRequest, line: Line) -> ConstraintSpec | None:
     """What a chat answer must hold to; None if it is free."""
-    forced = _tool_constraint(parsers, request)
-    if forced is not None and request.output is not None:
-        raise FieldError(("output",), "cannot be combined with tools that are forced or strict.")
-    if forced is not None and request.limits.ignore_eos:
-        field = ("tools",) if isinstance(forced, StrictTools) else ("tool_choice",)
+    form = _tool_constraint(parsers, request) if request.may_call_tools else request.output
+    if form is None:
+        return None
+    if request.limits.ignore_eos:
+        field = ("tools",) if isinstance(form, StrictTools) else ("tool_choice",)
         raise FieldError(("ignore_eos",), "cannot be combined with ", field, ", which says where the answer ends.")
-    form = forced or request.output
-    return None if form is None else ConstraintSpec(form, parsers.answer_begins_after(line))
+    return ConstraintSpec(form, parsers.before_answer(line))
 
 
 def check_tool_choice(request: ChatRequest) -> None:
@@ -190,18 +198,23 @@ def check_tool_choice(request: ChatRequest) -> None:
             raise FieldError(("tool_choice",), f"names the function {shown(name)}, which ", ("tools",), " lacks.")
 
 
-def _tool_constraint(parsers: ParserChoice, request: ChatRequest) -> NamedCall | RequiredCalls | StrictTools | None:
-    """What a forced `tool_choice` or strict tools ask for."""
-    if not request.may_call_tools:
-        return None
+def _tool_constraint(
+    parsers: ParserChoice, request: ChatRequest
+) -> NamedCall | RequiredCalls | StrictTools | CallsOrAnswer | OutputFormat | None:
+    """What an answer that may have calls must hold to. A forced call leaves the output format no part."""
     functions = tuple(_function(tool) for tool in request.callable_tools)
+    output, parser = request.output, parsers.tool_parser
+    if request.must_call_tools and not isinstance(output, JsonSchema | None):
+        raise FieldError(("output",), "cannot be combined with ", ("tool_choice",), ", which forces a call.")
     if isinstance(request.tool_choice, NamedTool):
         return NamedCall(functions[0])
     if request.must_call_tools:
         return RequiredCalls(functions, request.parallel_tool_calls)
-    if parsers.tool_parser is not None and any(function.strict for function in functions):
-        return StrictTools(functions, parsers.tool_parser)
-    return None
+    if parser is not None and output is not None:
+        return CallsOrAnswer(functions, parser, output, parsers.tool_markers, request.parallel_tool_calls)
+    if parser is not None and any(function.strict for function in functions):
+        return StrictTools(functions, parser)
+    return output
 
 
 def _function(tool: Mapping[str, Any]) -> Function:

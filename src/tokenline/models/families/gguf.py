@@ -69,7 +69,7 @@ def read_gguf(
             head_dim=head_dim,
             max_positions=fields.count("context_length"),
             rms_norm_eps=fields.number("attention.layer_norm_rms_epsilon"),
-            qkv_bias="blk.0.attn_q.bias" in names,
+            qkv_bias="blk.0.attn_q.bias" in names or "blk.0.attn_qkv.bias" in names,
             o_bias="blk.0.attn_output.bias" in names,
             mlp_bias="blk.0.ffn_down.bias" in names,
             tied_head="output.weight" not in names,

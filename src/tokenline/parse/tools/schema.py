@@ -7,7 +7,7 @@ schema is handed over as a string, for the client to judge; a call is never drop
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tokenline.parse.json_text import escaped, whole_value
@@ -20,6 +20,8 @@ _ALIASES = {"str": "string", "text": "string", "int": "integer", "float": "numbe
     "bool": "boolean", "dict": "object", "map": "object", "list": "array", "tuple": "array"
 }  # fmt: skip  # as schemas made by hand have them
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_NAMESPACE = "functions."
+_ID_NAMESPACE, _ID_NUMBER = re.compile(r"\Afunctions?[._:\-]?"), re.compile(r"[._:\-]*[0-9]*")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _MAX_DEPTH = 16  # of references and alternatives
 
@@ -35,9 +37,42 @@ class ToolSchemas:
                 parameters = function.get("parameters")
                 self._parameters[name] = parameters if isinstance(parameters, Mapping) else {}
 
-    def accepts(self, name: str) -> bool:
-        """Whether this may be the name of a tool; without tools, any name may."""
-        return name in self._parameters if self._parameters else True
+    def meant(self, name: str) -> str | None:
+        """The tool that is meant by a name that the model wrote, None if there is no such tool. Without tools, every
+        name is one.
+
+        A namespace in front (`functions.get_weather`, as gpt-oss and Kimi write it) is no part of the name.
+        """
+        name = name.strip(SPACE)
+        if not self._parameters:
+            return name.removeprefix(_NAMESPACE) or None
+        return self.first(name, name.removeprefix(_NAMESPACE))
+
+    def meant_by_id(self, call_id: str) -> str | None:
+        """The same for an id that has the name in it: `functions.get_weather:0`, `functions_get_weather_0`,
+        `functionsget_weather0`. The longest name that fits.
+        """
+        call_id = call_id.strip(SPACE)
+        if not self._parameters:
+            return self.meant(call_id.rpartition(":")[0] or call_id)
+        bare = _ID_NAMESPACE.sub("", call_id)
+        fitting = [
+            name
+            for name in self._parameters
+            for text in (call_id, bare)
+            if text.startswith(name) and _ID_NUMBER.fullmatch(text[len(name) :])
+        ]
+        return max(fitting, key=len, default=None)
+
+    def taking(self, arguments: Collection[str]) -> str | None:
+        """The only tool that can take these arguments, for a call whose name was lost."""
+        tools = [tool for tool in self._parameters if self._takes(tool, arguments)]
+        return tools[0] if len(tools) == 1 else None
+
+    def _takes(self, tool: str, arguments: Collection[str]) -> bool:
+        required = self._parameters[tool].get("required")
+        needed = required if isinstance(required, list) else []
+        return set(arguments) <= set(self.positional(tool)) and all(name in arguments for name in needed)
 
     def first(self, *names: str) -> str | None:
         """The first of these that is a tool."""

@@ -54,17 +54,7 @@ QWEN3_CODER = XmlFormat(
     "</parameter>",
     value_lines=True,
 )
-SEED_OSS = XmlFormat(
-    "<seed:tool_call>",
-    "</seed:tool_call>",
-    "<function=",
-    ">",
-    "</function>",
-    "<parameter=",
-    ">",
-    "</parameter>",
-    value_lines=True,
-)
+SEED_OSS = replace(QWEN3_CODER, section="<seed:tool_call>", section_end="</seed:tool_call>", value_lines=False)
 MINIMAX_M2 = XmlFormat(
     "<minimax:tool_call>",
     "</minimax:tool_call>",
@@ -130,7 +120,7 @@ class XmlCalls:
     def _call(self, source: Source, sink: Sink) -> Reading[bool]:
         """A call from its name to its end."""
         form = self._form
-        if (name := (yield from self._name(source))) is None:
+        if (name := (yield from self._name(source))) is None or (name := sink.tool(name)) is None:
             return False
         # The end tag may be missing where the section, or the whole answer, ends.
         ends = tuple(end for end in (form.call_end, form.section_end) if end)
@@ -188,7 +178,9 @@ class XmlCalls:
         form = self._form
         ends = {form.value_end: "", form.call_end: ""} if form.call_end else {form.value_end: ""}
         if form.value_lines:
-            ends |= {"\n" + end: "\n" for end in ends} | {"\n" + form.parameter: "\n"}
+            ends |= {"\n" + end: "\n" for end in ends}
+        if not form.value:
+            ends["\n" + form.parameter] = "\n"
         after = tuple(tag for tag in (form.parameter, form.call_end or form.section_end, form.section_end) if tag)
         while (end := (yield from source.until(*ends, write=arguments.text, tail=False))) is not None:
             if end.endswith(form.parameter):  # the value's own end was forgotten

@@ -7,7 +7,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
 from tokenline.engine.request import TokenLogprob
-from tokenline.fields import IDENTITY
+from tokenline.fields import Places
 from tokenline.parse.delta import TokenBytes
 from tokenline.server.body import read_body, takes
 from tokenline.server.errors import ApiError, api_errors, openai_body
@@ -54,7 +54,7 @@ def chat_routes(state: ServerState) -> APIRouter:
         caller = state.caller(http)
         body = await read_body(http, ChatBody, max_bytes=state.settings.max_body_bytes)
         model = state.model_name(body.model)
-        with api_errors(record.id, IDENTITY):
+        with api_errors(record.id, Places(body.moved)):
             request = chat_request(body, record.id, caller)
         shell = ChatShell(body, record.id, model, state.service.renderer.tokenizer)
         return await respond(http, state, request, shell, stream=bool(body.stream))

@@ -7,9 +7,9 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
 from tokenline.engine.request import Namespace
-from tokenline.fields import IDENTITY, FieldError
+from tokenline.fields import FieldError, Places
 from tokenline.render.check import check_ids
-from tokenline.server.body import read_body, takes
+from tokenline.server.body import Body, read_body, takes
 from tokenline.server.errors import api_errors
 from tokenline.server.log import record_of
 from tokenline.server.openai.answers import PromptObject, TokensObject
@@ -25,8 +25,8 @@ def token_routes(state: ServerState) -> APIRouter:
     service = state.service
     tokenizer = service.renderer.tokenizer
 
-    def faults(http: HTTPRequest) -> AbstractContextManager[None]:
-        return api_errors(record_of(http).id, IDENTITY)
+    def faults(http: HTTPRequest, body: Body) -> AbstractContextManager[None]:
+        return api_errors(record_of(http).id, Places(body.moved))
 
     @router.post("/tokenize", responses={200: {"model": TokensObject}}, openapi_extra=takes(TokenizeBody))
     async def tokenize(http: HTTPRequest) -> Response:
@@ -34,7 +34,7 @@ def token_routes(state: ServerState) -> APIRouter:
         caller = state.caller(http)
         body = await read_body(http, TokenizeBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        with faults(http):
+        with faults(http, body):
             ids = await tokenize_body(state, body, caller)
         answer: TokensObject = {"count": len(ids), "max_model_len": service.engine.limits.max_model_len, "tokens": ids}
         if body.return_token_strs:
@@ -47,7 +47,7 @@ def token_routes(state: ServerState) -> APIRouter:
         state.caller(http)
         body = await read_body(http, DetokenizeBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        with faults(http):
+        with faults(http, body):
             check_ids(body.tokens, tokenizer.vocab_size, ("tokens",))
         return JSONResponse({"prompt": tokenizer.decode(body.tokens)})
 
@@ -57,7 +57,7 @@ def token_routes(state: ServerState) -> APIRouter:
         state.caller(http)
         body = await read_body(http, TemplateBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        with faults(http):
+        with faults(http, body):
             return JSONResponse({"prompt": await service.chat_text(chat_input(body), body.size)})
 
     return router
