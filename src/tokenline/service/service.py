@@ -19,7 +19,7 @@ from tokenline.service.answer import Answer, Prompt
 from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.fit import check_chat_line, check_line
 from tokenline.service.parsers import ParserChoice
-from tokenline.service.prepare import Room, chat_constraint, check_tool_choice, check_values
+from tokenline.service.prepare import Room, chat_constraint, check_scored, check_tool_choice, check_values
 from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
 
 LARGE_BYTES = 64 * 1024
@@ -53,6 +53,7 @@ class Service:
         line = await self.chat_line(request.chat, namespace, request.size)
         check_tool_choice(request)
         check_chat_line(line, self.engine.limits.vocab_size, request.chat, self.renderer)
+        check_scored(request, len(line))
         constraint = chat_constraint(self.parsers, request, line)
         prompt = Prompt(
             line=line,
@@ -82,6 +83,7 @@ class Service:
                     continues_text=True,
                 )
             )
+        check_scored(request, sum(len(prompt.line) for prompt in prompts))
         return Answer(self.engine, self.renderer.tokenizer, prompts)
 
     def _request(

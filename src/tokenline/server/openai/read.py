@@ -5,7 +5,7 @@ Fields that have another name here than in the service, the request's `places` r
 
 from typing import Any
 
-from tokenline.fields import FieldError, Places, shown
+from tokenline.fields import FieldError, Path, Places, shown
 from tokenline.render.chat_input import ChatInput
 from tokenline.server.openai.constraints import output_format
 from tokenline.server.openai.thinking import read_thinking
@@ -68,6 +68,7 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
         raise FieldError(("suffix",), "cannot be combined with ", ("echo",), ": true.")
     output, place = output_format(body)
     prompts, listed = read_prompts(body.prompt)
+    scored: dict[Path, Path] = {} if body.prompt_logprobs is not None else {("prompt_logprobs",): ("logprobs",)}
     return TextRequest(
         id=request_id,
         caller=caller,
@@ -80,7 +81,7 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
         output=output,
         reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
-        places=Places({**body.moved, ("output",): place}),
+        places=Places({**body.moved, ("output",): place, **scored}),
     )
 
 
