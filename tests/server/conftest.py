@@ -74,7 +74,7 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
             http = httpx.AsyncClient(base_url=url, timeout=HANG_S)
         else:
             await stack.enter_async_context(app.router.lifespan_context(app))
-            url = "http://test"
+            url = "http://localhost"
             http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url, timeout=HANG_S)
         await stack.enter_async_context(http)
         yield Served(app, engine, tiny.renderer, http, url)

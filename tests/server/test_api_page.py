@@ -62,6 +62,7 @@ def test_every_other_name_of_a_field_is_named() -> None:
         (answers.UsageObject, "Usage"),
         (answers.ModelList, "Models"),
         (answers.TokensObject, "Tokens"),
+        (answers.Props, "Props"),
     ],
 )
 def test_every_field_of_an_answer_is_named(answer: type, section: str) -> None:

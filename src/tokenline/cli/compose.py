@@ -73,6 +73,8 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         settings = ServerSettings(
             model_names=options.served_model_names or (name_of(options.model, path),),
             api_keys=options.api_keys,
+            cors_origins=options.cors_origins,
+            allowed_hosts=options.guarded_hosts,
             tool_call_parser=options.tool_call_parser,
             reasoning_parser=options.reasoning_parser,
             generation_config=options.generation_config,

@@ -14,7 +14,7 @@ from tokenline.cli.console import progress_bars
 from tokenline.cli.pull import MODEL_HELP
 from tokenline.cli.ready import announce as announce_to_parent
 from tokenline.cli.ready import print_ready
-from tokenline.cli.serve_options import ServeOptions, read_sampling, read_template
+from tokenline.cli.serve_options import ServeOptions, comma_separated, read_sampling, read_template
 from tokenline.sizes import parse_size
 
 
@@ -113,6 +113,22 @@ def serve(
             help="API key that clients must send. Repeat the option for several keys; each has its own cache.",
         ),
     ] = None,
+    cors_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGINS",
+            help="Web pages that may use the server, e.g. https://chat.example.com,app://obsidian.md; *: all.",
+            show_default="none but its own",
+        ),
+    ] = None,
+    allowed_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Host names that the server may be called by, besides this machine's; *: any.",
+            show_default="any, if --host is a network address",
+        ),
+    ] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         typer.Option(metavar="LEVEL", help="debug, info (one line per request), warning or error."),
@@ -142,6 +158,8 @@ def serve(
         generation_config=generation_config,
         override_generation_config=read_sampling(override_generation_config),
         api_keys=tuple(dict.fromkeys(api_key or ())),
+        cors_origins=comma_separated(cors_origins),
+        allowed_hosts=comma_separated(allowed_hosts),
         log_level=log_level,
         log_json=log_json,
     )

@@ -50,6 +50,7 @@ class EngineLimits:
     block_size: int
     vocab_size: int
     limited_by: ContextLimit = ContextLimit.MODEL
+    max_num_seqs: int = 64  # sequences computed in one step
 
     def overflow(self, prompt_tokens: int, new_tokens: int, *, at_least: bool = False) -> str | None:
         """Why a prompt and an answer of so many tokens do not fit, as the rest of a sentence about the prompt.
@@ -109,7 +110,13 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
     if pool_tokens < max_model_len:
         max_model_len, limited_by = pool_tokens, ContextLimit.MEMORY
     return EngineLimits(
-        max_model_len, pool_tokens, num_blocks, settings.block_size, model.config.vocab_size, limited_by
+        max_model_len,
+        pool_tokens,
+        num_blocks,
+        settings.block_size,
+        model.config.vocab_size,
+        limited_by,
+        settings.max_num_seqs,
     )
 
 

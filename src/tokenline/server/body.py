@@ -14,10 +14,12 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
 from tokenline.fields import IDENTITY, FieldError, Path, Places, shown
+from tokenline.server.encodings import decoder
 from tokenline.server.errors import ApiError, ClientGone, from_fault
 
 logger = logging.getLogger(__name__)
 
+BYTE_ORDER_MARK = "\ufeff".encode()
 _COMPONENT = "#/components/schemas/{model}"
 
 
@@ -67,6 +69,7 @@ async def read_body(request: Request, model: type[B], *, max_bytes: int) -> B:
             code="unsupported_media_type",
         )
     data = await _read(request, max_bytes)
+    data = data.removeprefix(BYTE_ORDER_MARK)  # some editors and clients write one; RFC 8259 lets it pass
     try:
         return parse_body(data, model)
     except FieldError as fault:
@@ -125,24 +128,28 @@ def _first_fault(error: ValidationError, model: type[BaseModel]) -> FieldError:
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
-    """All of the body. One that is too large is read to its end (within reason) but not kept: a client that is still
-    sending would see a broken connection instead of the answer.
+    """All of the body, decoded. One that is too large is read to its end (within reason) but not kept: a client that is
+    still sending would see a broken connection instead of the answer.
     """
+    encoded = decoder(request.headers.get("content-encoding", ""), max_bytes)
     chunks: list[bytes] = []
-    size = 0
+    received = size = 0
     try:
         async for chunk in request.stream():
-            size += len(chunk)
-            if size <= max_bytes:
-                chunks.append(chunk)
-            else:
-                chunks.clear()
-                if size > 8 * max_bytes:
-                    break
+            received += len(chunk)
+            if received > 8 * max_bytes:
+                break
+            if max(received, size) > max_bytes:
+                continue
+            data = chunk if encoded is None else encoded.feed(chunk)
+            size += len(data)
+            chunks.append(data)
     except ClientDisconnect:
         raise ClientGone from None
-    if size > max_bytes:
+    if max(received, size) > max_bytes:
         raise ApiError(413, f"The body is larger than {max_bytes} bytes, the limit here.", code="body_too_large")
+    if encoded is not None:
+        encoded.finish()
     return b"".join(chunks)
 
 

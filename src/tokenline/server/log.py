@@ -28,6 +28,7 @@ class RequestRecord:
     id: str
     method: str
     route: str
+    client_id: str | None = None  # the client's own name for it (X-Request-Id); need not be unique
     started: float = field(default_factory=time.perf_counter)
     status: int | None = None
     stream: bool = False
@@ -73,6 +74,7 @@ class RequestRecord:
         """The facts that are known, in the order in which they are written."""
         facts: dict[str, Any] = {
             "id": self.id,
+            "client_id": self.client_id,
             "method": self.method,
             "route": self.route,
             "status": self.status,

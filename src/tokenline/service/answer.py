@@ -136,7 +136,7 @@ class Answer:
         """The places in the request of what its schemas say and the grammar cannot enforce: it is left to the model."""
         if self._steps is None:
             return ()
-        return [_request_path(self.prompts[0], place) for place in self._steps.left_out]
+        return [_place(self.prompts[0], path) for path in self._steps.left_out]
 
     def usage(self) -> Usage:
         return Usage(
@@ -226,11 +226,11 @@ def _constraint_fault(prompt: Prompt, refusal: RequestRefused) -> FieldError:
     fault, spec = refusal.fault, prompt.request.constraint
     if fault is None or not isinstance(spec, ConstraintSpec):
         return FieldError(("output",), f"cannot be enforced: {refusal.message}", code="unsupported_value")
-    return FieldError(_request_path(prompt, fault.path), *fault.parts, code=fault.code)
+    return FieldError(_place(prompt, fault.path), *fault.parts, code=fault.code)
 
 
-def _request_path(prompt: Prompt, path: Path) -> Path:
-    """The path in the request of a path in its constraint."""
+def _place(prompt: Prompt, path: Path) -> Path:
+    """Where in the request something stands that the grammar says of a constraint."""
     match path:
         case ("tools", int(index), *rest):
             return ("tools", prompt.tool_places[index], *rest)

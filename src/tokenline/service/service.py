@@ -13,6 +13,7 @@ from tokenline.engine.request import Namespace, Request
 from tokenline.fields import FieldError, Path
 from tokenline.grammar.spec import ConstraintSpec
 from tokenline.render.chat_input import ChatInput
+from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
@@ -41,6 +42,14 @@ class Service:
         self.engine = engine
         self.parsers = parsers
         self.room = Room(renderer, engine.limits, default_sampling)
+
+    @property
+    def chat_template(self) -> str:
+        """The source of the template of chats without tools; "" if there is none."""
+        try:
+            return self.renderer.chats.template().source
+        except RenderError:
+            return ""
 
     async def answer(self, request: ChatRequest | TextRequest) -> Answer:
         """The answer to a request, not yet begun. Raises FieldError with a path of the request."""

@@ -196,6 +196,25 @@ class ModelList(TypedDict):
     data: list[ModelCard]
 
 
+class Props(TypedDict):
+    """llama.cpp's, as far as there is something to say."""
+
+    default_generation_settings: dict[str, Any]
+    total_slots: int
+    model_alias: str
+    model_path: str
+    chat_template: str
+    modalities: dict[str, bool]
+    build_info: str
+
+
+class InputTokens(TypedDict):
+    """llama.cpp's count of a chat's tokens, in OpenAI's words."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
 class TokensObject(TypedDict):
     count: int
     max_model_len: int

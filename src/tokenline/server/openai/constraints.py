@@ -7,7 +7,6 @@ Which of what they ask for can be enforced, the grammar room says.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from tokenline.fields import FieldError, Path, shown
@@ -77,21 +76,23 @@ def _response_format(chosen: Mapping[str, Any] | None) -> Found | None:
 
 
 def _schema_of(chosen: Mapping[str, Any]) -> Found | None:
-    """The schema in a `response_format`: where OpenAI has it, in `schema` (llama.cpp) or in `value` (TGI)."""
+    """The schema in a `response_format`: where OpenAI has it, in `schema` (llama.cpp) or in `value` (TGI).
+
+    Without `strict: true` it is lenient, as OpenAI's is.
+    """
     place = ("response_format",)
     wrapped = chosen.get("json_schema")
     if wrapped is not None:
         if not isinstance(wrapped, dict) or wrapped.get("schema") is None:
             raise _wrong((*place, "json_schema", "schema"), "an object (a JSON schema)", None)
-        schema, at = _json((*place, "json_schema", "schema"), wrapped["schema"])
-        return replace(schema, lenient=wrapped.get("strict") is not True), at
+        return _json((*place, "json_schema", "schema"), wrapped["schema"], lenient=wrapped.get("strict") is not True)
     for name in ("schema", "value"):
         if chosen.get(name) is not None and str(chosen.get("type")) != "regex":
-            return _json((*place, name), chosen[name])
+            return _json((*place, name), chosen[name], lenient=chosen.get("strict") is not True)
     return None
 
 
-def _json(place: Path, value: Any) -> tuple[JsonSchema, Path]:
+def _json(place: Path, value: Any, *, lenient: bool = False) -> Found:
     """A schema: an object, or (SGLang) JSON text of one."""
     if isinstance(value, str):
         try:
@@ -100,7 +101,7 @@ def _json(place: Path, value: Any) -> tuple[JsonSchema, Path]:
             raise FieldError(place, f"is not valid JSON: {error}.") from None
     if not isinstance(value, dict):
         raise _wrong(place, "an object (a JSON schema)", value)
-    return JsonSchema(value), place
+    return JsonSchema(value, lenient), place
 
 
 def _json_schema(place: Path, value: Any) -> Found | None:

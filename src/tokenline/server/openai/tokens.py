@@ -12,9 +12,9 @@ from tokenline.render.check import check_ids
 from tokenline.server.body import Body, read_body, takes
 from tokenline.server.errors import api_errors
 from tokenline.server.log import record_of
-from tokenline.server.openai.answers import PromptObject, TokensObject
+from tokenline.server.openai.answers import InputTokens, PromptObject, TokensObject
 from tokenline.server.openai.read import chat_input
-from tokenline.server.openai.wire import DetokenizeBody, TemplateBody, TokenizeBody
+from tokenline.server.openai.wire import ChatBody, DetokenizeBody, TemplateBody, TokenizeBody
 from tokenline.server.state import ServerState
 from tokenline.service.prepare import check_salt
 
@@ -39,6 +39,22 @@ def token_routes(state: ServerState) -> APIRouter:
         answer: TokensObject = {"count": len(ids), "max_model_len": service.engine.limits.max_model_len, "tokens": ids}
         if body.return_token_strs:
             answer["token_strs"] = [tokenizer.token_bytes(i).decode(errors="replace") for i in ids]
+        return JSONResponse(answer)
+
+    @router.post(
+        "/v1/chat/completions/input_tokens", responses={200: {"model": InputTokens}}, openapi_extra=takes(ChatBody)
+    )
+    async def input_tokens(http: HTTPRequest) -> Response:
+        """How many tokens the prompt of a chat completion has."""
+        caller = state.caller(http)
+        body = await read_body(http, ChatBody, max_bytes=max_bytes)
+        state.model_name(body.model)
+        with faults(http, body):
+            check_salt(body.cache_salt)
+            namespace = Namespace(caller=caller, salt=body.cache_salt)
+            chat = chat_input(body)
+            line = await service.chat_line(chat, namespace, body.size, to_count=True)
+        answer: InputTokens = {"object": "response.input_tokens", "input_tokens": len(line)}
         return JSONResponse(answer)
 
     @router.post("/detokenize", responses={200: {"model": PromptObject}}, openapi_extra=takes(DetokenizeBody))
