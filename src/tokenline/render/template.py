@@ -47,10 +47,30 @@ class ChatTemplate:
 
     def roles(self) -> frozenset[str]:
         """The strings that the template compares a role with."""
+        return self._compared(_is_role)
+
+    def values_of(self, variable: str) -> frozenset[str]:
+        """The strings that the template knows for a variable: it compares it with them, or gives it as a default."""
+
+        def is_meant(node: jinja2.nodes.Node) -> bool:
+            names = [node] if isinstance(node, jinja2.nodes.Name) else node.find_all(jinja2.nodes.Name)
+            return any(name.name == variable for name in names)
+
+        defaults = {
+            const.value
+            for assign in self._tree.find_all(jinja2.nodes.Assign)
+            if isinstance(assign.target, jinja2.nodes.Name) and assign.target.name == variable
+            for const in [assign.node, *assign.node.find_all(jinja2.nodes.Const)]
+            if isinstance(const, jinja2.nodes.Const) and isinstance(const.value, str)
+        }
+        return self._compared(is_meant) | defaults
+
+    def _compared(self, is_meant: Callable[[jinja2.nodes.Node], bool]) -> frozenset[str]:
+        """The strings that stand on one side of a comparison, alone or in a list, with what is meant on another."""
         found: set[str] = set()
         for compare in self._tree.find_all(jinja2.nodes.Compare):
             sides = [compare.expr, *(operand.expr for operand in compare.ops)]
-            if any(_is_role(side) for side in sides):
+            if any(is_meant(side) for side in sides):
                 for side in sides:
                     items = side.items if isinstance(side, jinja2.nodes.List | jinja2.nodes.Tuple) else [side]
                     found.update(

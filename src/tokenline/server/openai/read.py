@@ -93,15 +93,13 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
 def chat_input(body: TemplateBody) -> ChatInput:
     """What the template gets to see: messages and tools exactly as they came."""
     continues = bool(body.continue_final_message)
-    kwargs = dict(body.chat_template_kwargs or {})
-    if body.reasoning_effort is not None:
-        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
     return ChatInput(
         messages=body.messages,
         tools=body.tools or None,
         add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=continues,
-        template_kwargs=kwargs,
+        template_kwargs=dict(body.chat_template_kwargs or {}),
+        reasoning_effort=body.reasoning_effort,
     )
 
 
