@@ -89,15 +89,12 @@ def chat_input(body: TemplateBody) -> ChatInput:
     """What the template gets to see: messages and tools exactly as they came."""
     continues = bool(body.continue_final_message)
     thinking = read_thinking(body)
-    kwargs = dict(body.chat_template_kwargs or {})
-    if thinking.effort is not None:
-        kwargs.setdefault("reasoning_effort", thinking.effort)
     return ChatInput(
         messages=body.messages,
         tools=body.tools or None,
         add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=continues,
-        template_kwargs=kwargs,
+        template_kwargs=dict(body.chat_template_kwargs or {}),
         reasoning_effort=thinking.effort,
         thinking=thinking.on,
     )
