@@ -52,8 +52,6 @@ def write_hf_folder(model: Path, folder: Path, dtype: torch.dtype = torch.bfloat
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in (("config", config), ("tokenizer", tokenizer), ("tokenizer_config", {**names, **words.named})):
         (folder / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False), "utf-8")
-    tensors = {
-        family.hf_names.name(name): torch.from_numpy(weights.read(name)).to(dtype) for name in weights.shapes
-    }
+    tensors = {family.hf_names.name(name): torch.from_numpy(weights.read(name)).to(dtype) for name in weights.shapes}
     save_file(tensors, folder / "unfinished", {"format": "pt"})
     (folder / "unfinished").rename(folder / "model.safetensors")

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import numpy as np
 import torch
 import typer
@@ -35,10 +34,10 @@ class Score:
     log_likelihoods: np.ndarray  # float64 [questions, answers]
 
 
-def evaluate(python: Path, folder: Path, model: str, **model_args: Any) -> Score:
+def evaluate(python: Path, folder: Path, kind: str, **model_args: Any) -> Score:
     """Run the harness on the task; its files go to `folder`."""
     arguments = ",".join(f"{name}={value}" for name, value in model_args.items())
-    command = [python, "-m", "lm_eval", "--model", model, "--model_args", arguments, "--tasks", TASK, "--device", "cpu"]
+    command = [python, "-m", "lm_eval", "--model", kind, "--model_args", arguments, "--tasks", TASK, "--device", "cpu"]
     command += ["--include_path", "bench/lm_eval", "--log_samples", "--output_path", folder]
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "datasets"), "OPENAI_API_KEY": "none"}
     subprocess.run(command, check=True, env={**os.environ, **offline}, stdout=subprocess.DEVNULL)
@@ -52,8 +51,7 @@ def evaluate(python: Path, folder: Path, model: str, **model_args: Any) -> Score
 
 async def through_the_server(python: Path, model: Path, hf_folder: Path, dtype: str, folder: Path) -> Score:
     async with tokenline(model, os.cpu_count() or 1, "--dtype", dtype) as server:
-        (served, *_) = httpx.get(f"{server.url}/v1/models").json()["data"]
-        where = {"model": served["id"], "base_url": f"{server.url}/v1/completions", "tokenizer": hf_folder}
+        where = {"model": await server.model(), "base_url": f"{server.url}/v1/completions", "tokenizer": hf_folder}
         return await asyncio.to_thread(
             evaluate, python, folder, "local-completions", **where, num_concurrent=4, max_length=2048
         )

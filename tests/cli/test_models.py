@@ -55,6 +55,17 @@ def test_what_is_here_is_listed_and_removed(env: dict[str, str]) -> None:
     assert blobs == [], "the disk has its room back"
 
 
+def test_what_tokenline_cache_holds_is_listed_and_removed(hub: Hub, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    fetch("org/gguf:Q4_0", tmp_path, hub.url, TOKENLINE_CACHE=str(cache))
+    fetch("qwen3:0.6b", tmp_path, hub.url)
+    env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url, "TOKENLINE_CACHE": str(cache)}
+    assert names(env) == ["org/gguf:Q4_0", "qwen3:0.6b"]
+    assert run("models", "rm", "org/gguf", "--yes", env=env).returncode == 0
+    assert names(env) == ["qwen3:0.6b"]
+    assert not list((cache / "hub").glob("models--*"))
+
+
 def test_a_person_is_asked_first(tmp_path: Path) -> None:
     file = tmp_path / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     file.parent.mkdir()

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tokenline.cli.main import app
+from tokenline.cli.serve_options import comma_separated, is_loopback
 
 
 def refusal(*options: object) -> str:
@@ -98,3 +99,14 @@ def test_values_are_refused_in_our_words(options: list[str], said: str) -> None:
 def test_sampling_defaults(values: str, said: str) -> None:
     refused = refusal("--override-generation-config", values)
     assert refused.startswith(f"--override-generation-config: {said}")
+
+
+def test_pages_and_hosts() -> None:
+    said = refusal("--cors-origins", "https://a.example,localhost:3000")
+    assert said.startswith("--cors-origins: an origin is a scheme, a host")
+    assert said.endswith('got "localhost:3000"')
+    assert refusal("--allowed-hosts", "http://a.example").startswith("--allowed-hosts: a host is a name without scheme")
+    assert comma_separated(["a, b", "b,c,"]) == ("a", "b", "c")
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1")] == [True] * 3 + [
+        False
+    ] * 2

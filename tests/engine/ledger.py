@@ -55,6 +55,7 @@ class LedgerModel:
         self.tokens_computed = 0
         self.most_logits = 0  # rows of them in one step
         self.fail_on: int | None = None  # raise when a batch has this id
+        self.broken = False  # raise whatever the batch is
         self.nan_on: int | None = None  # broken logits where a line ends with this id
 
     def kv_bytes_per_token(self) -> int:
@@ -68,7 +69,7 @@ class LedgerModel:
 
     def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
         assert isinstance(kv, LedgerPool)
-        if self.fail_on is not None and self.fail_on in batch.ids:
+        if self.broken or (self.fail_on is not None and self.fail_on in batch.ids):
             raise RuntimeError("the ledger was told to fail")
         self.tokens_computed += len(batch.ids)
         logits = np.full((len(batch.logit_rows), VOCAB), -10.0, np.float32)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.engine.ledger import VOCAB, LedgerModel, expected_answer, is_expected
-from tokenline.engine.core import EngineCore, StepFailed
+from tokenline.engine.core import EngineCore
 from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefix_hashes import PrefixHashes
@@ -336,32 +336,6 @@ def test_a_stop_id_ends_the_answer_and_is_part_of_it():
     answers = run(make_core(), make_request("a", [1, 2, 3], max_tokens=6, stop_ids=frozenset([stop])))
     assert answers.ids["a", 0] == full[: full.index(stop) + 1]
     assert answers.finish["a", 0] == FinishReason.STOP
-
-
-def test_a_failed_step_ends_its_own_requests_only():
-    model = LedgerModel()
-    core = make_core(model=model, max_batch_tokens=9, max_num_seqs=8)
-    core.add(make_request("good", [1] * 5, max_tokens=8))
-    core.step()
-    model.fail_on = 77
-    core.add(make_request("bad", [77, 2, 3]))
-    core.add(make_request("later", [4] * 30))
-    answers = Answers()
-    failed = None
-    try:
-        core.step()
-    except StepFailed as failure:
-        failed = failure
-    assert failed is not None
-    answers.take(failed.steps)
-    assert answers.finish["bad", 0] == FinishReason.ERROR
-    core.check_integrity()
-    # "good" shared the batch and ends too; "later" may have, if the budget reached it; whatever is left is served.
-    model.fail_on = None
-    answers.run(core)
-    fresh = run(core, make_request("fresh", [77, 2, 3], max_tokens=3))
-    assert fresh.ids["fresh", 0] == expected_answer([77, 2, 3], 3)
-    assert fresh.use["fresh"].cached == 0, "nothing of a failed step is held"
 
 
 def test_broken_logits_end_one_request_with_an_error():

@@ -65,7 +65,7 @@ def test_a_constraint_survives_pickling(
         Grammar("root ::= x"),
         NamedCall(Function("f", {"not": {"required": ["a"]}}, strict=True), 3),
         RequiredCalls(()),
-        StrictTools((FUNCTION,), "gemma4"),
+        StrictTools((FUNCTION,), "nope"),
     ],
 )
 def test_an_error_survives_pickling(compiler: GrammarCompiler, form: Any):

@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -176,12 +177,20 @@ print(json.dumps({"path": str(path), "reports": reports}))
 """
 
 
-def fetch(name: str, home: Path, endpoint: str, *, progress: bool = False, **env: str) -> dict[str, Any]:
+# Runs a command without root's right to write anywhere
+AS_ANYBODY = ("setpriv", "--bounding-set", "-dac_override") if os.geteuid() == 0 else ()
+needs_setpriv = pytest.mark.skipif(bool(AS_ANYBODY) and not shutil.which("setpriv"), reason="root may write anywhere")
+
+
+def fetch(
+    name: str, home: Path, endpoint: str, *, progress: bool = False, runner: tuple[str, ...] = (), **env: str
+) -> dict[str, Any]:
     """The result of `resolve_model(name)`; its error message under "error"."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    ours = ("HF_", "HUGGING", "TOKENLINE_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **env}
     environment |= dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), str(int(HANG_S)))
-    command = [sys.executable, "-c", FETCH, name, "progress" if progress else "quiet"]
+    command = [*runner, sys.executable, "-c", FETCH, name, "progress" if progress else "quiet"]
     done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=HANG_S)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1]
@@ -212,6 +221,77 @@ def test_the_second_time_nothing_is_transferred_and_no_hub_is_needed(hub: Hub, t
     assert fetch("org/model", tmp_path, hub.url)["path"] == first["path"]
     assert len(hub.gets) == transfers
     assert fetch("org/model", tmp_path, hub.url, HF_HUB_OFFLINE="1")["path"] == first["path"]
+
+
+def test_tokenline_cache_holds_models_from_the_hub(hub: Hub, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        path = Path(fetch("org/gguf:small-Q4_0.gguf", tmp_path, hub.url, TOKENLINE_CACHE=str(cache))["path"])
+        assert path.is_relative_to(cache / "hub")
+    assert [name for name, _ in hub.gets] == ["small-Q4_0.gguf"]
+    assert not list(tmp_path.glob("hub/models--*"))
+
+
+def test_a_model_in_the_clients_own_cache_is_used_where_it_is(hub: Hub, tmp_path: Path) -> None:
+    first = fetch("org/gguf:small-Q4_0.gguf", tmp_path, hub.url)
+    assert fetch("org/gguf:small-Q4_0.gguf", tmp_path, hub.url, TOKENLINE_CACHE=str(tmp_path / "cache")) == first
+    assert len(hub.gets) == 1
+
+
+@pytest.fixture
+def read_only_cache(hub: Hub, tmp_path: Path) -> Iterator[Path]:
+    """A cache with org/model and one file of org/gguf, in which nothing can be written."""
+    cache = tmp_path / "cache"
+    for name in ("org/model", "org/gguf:small-Q4_0.gguf"):
+        fetch(name, tmp_path, hub.url, TOKENLINE_CACHE=str(cache))
+    folders = [cache, *(path for path in cache.rglob("*") if path.is_dir() and not path.is_symlink())]
+    for path in folders:
+        path.chmod(0o555)
+    yield cache
+    for path in folders:
+        path.chmod(0o755)
+
+
+@needs_setpriv
+@pytest.mark.parametrize("commit", [COMMIT, "f" * 40])
+def test_a_model_in_a_read_only_cache_is_used(
+    hub: Hub, read_only_cache: Path, commit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the hub has a newer one."""
+    monkeypatch.setattr(sys.modules[__name__], "COMMIT", commit)
+    transfers = len(hub.gets)
+    for name in ("org/model", "org/gguf:small-Q4_0.gguf"):
+        cache, temporary = str(read_only_cache), str(tmp_path)
+        result = fetch(name, tmp_path, hub.url, runner=AS_ANYBODY, TOKENLINE_CACHE=cache, TMPDIR=temporary)
+        assert Path(result["path"]).is_relative_to(read_only_cache)
+    assert len(hub.gets) == transfers
+
+
+@needs_setpriv
+def test_what_a_read_only_cache_lacks_goes_to_a_temporary_folder(
+    hub: Hub, read_only_cache: Path, tmp_path: Path
+) -> None:
+    cache, name = str(read_only_cache), "org/gguf:folder/big-Q8_0.gguf"
+    for _ in range(2):
+        result = fetch(name, tmp_path, hub.url, runner=AS_ANYBODY, TOKENLINE_CACHE=cache, TMPDIR=str(tmp_path))
+        assert Path(result["path"]).is_relative_to(tmp_path / f"tokenline-{os.getuid()}" / "hub")
+    assert [name for name, _ in hub.gets].count("folder/big-Q8_0.gguf") == 1
+
+
+def test_without_a_home_models_go_to_a_temporary_folder(hub: Hub, tmp_path: Path) -> None:
+    name, home = "org/gguf:small-Q4_0.gguf", "/dev/null/home"
+    for _ in range(2):
+        result = fetch(
+            name,
+            tmp_path,
+            hub.url,
+            TMPDIR=str(tmp_path),
+            HOME=home,
+            HF_HOME=f"{home}/hf",
+            XDG_CACHE_HOME=f"{home}/cache",
+        )
+        assert Path(result["path"]).is_relative_to(tmp_path / f"tokenline-{os.getuid()}" / "hub")
+    assert len(hub.gets) == 1
 
 
 def test_a_broken_transfer_is_resumed_where_it_broke(hub: Hub, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import markupsafe
 from hypothesis import strategies as st
 
+from tokenline.render.call_ids import nine_characters
 from tokenline.render.line import Origin, Span
 
 SNIPPETS = (
@@ -194,7 +195,7 @@ def assert_spans_true(request: Any, text: str, spans: tuple[Span, ...]) -> None:
 
 def forms(original: str) -> set[str]:
     """What a few characters may turn into: read as JSON, escaped for JSON, Python or HTML, or written by a template."""
-    found = {original, {"null": "None", "developer": "system"}.get(original, original)}
+    found = {original, {"null": "None", "developer": "system"}.get(original, original), nine_characters(original)}
     for quoted in (f'"{original}"', original):
         try:
             value = json.loads(quoted)

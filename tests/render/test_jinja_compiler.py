@@ -7,13 +7,14 @@ import jinja2
 import jinja2.compiler
 import pytest
 
-from tokenline.render.jinja_compiler import TracedCodeGenerator
+from tokenline.render.jinja_compiler import TemplateCodeGenerator, TracedCodeGenerator
 from tokenline.render.line import Origin
 from tokenline.render.provenance import runs_of
 from tokenline.render.template import ChatTemplate
 
 OVERRIDDEN = {
     "visit_Const": ["self", "node", "frame"],
+    "visit_List": ["self", "node", "frame"],
     "visit_Concat": ["self", "node", "frame"],
     "_output_child_pre": ["self", "node", "frame", "finalize"],
     "_output_const_repr": ["self", "group"],
@@ -29,7 +30,10 @@ def test_jinja_has_the_method_with_these_parameters(name: str, parameters: list[
 
 
 def test_nothing_else_is_overridden() -> None:
-    assert {name for name, value in vars(TracedCodeGenerator).items() if callable(value)} == OVERRIDDEN.keys()
+    ours = vars(TemplateCodeGenerator) | vars(TracedCodeGenerator)
+    assert {
+        name for name in ours if hasattr(jinja2.compiler.CodeGenerator, name) and name[:2] != "__"
+    } == OVERRIDDEN.keys()
 
 
 def test_jinja_calls_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +46,7 @@ def test_jinja_calls_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
             return original(self, *arguments)
 
         monkeypatch.setattr(TracedCodeGenerator, name, spy)
-    text = ChatTemplate("text{{ x ~ 'constant' }}{{ x }}").render_traced({"x": "?"})
+    text = ChatTemplate("text{{ x ~ 'constant' }}{{ x }}{% set y = [x] %}").render_traced({"x": "?"})
     assert text == "text?constant?"
     assert called == OVERRIDDEN.keys()
     assert [(run.length, run.source.origin) for run in runs_of(text)] == [

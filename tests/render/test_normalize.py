@@ -8,7 +8,7 @@ from tests.sources import llama_cpp_source
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.chat_renderer import CHATML, ChatRenderer
 from tokenline.render.errors import RenderError
-from tokenline.render.normalize import CallStyle, NoContent
+from tokenline.render.needs import CallStyle, NoContent
 
 NAMED = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = llama_cpp_source() / "templates"
@@ -88,10 +88,11 @@ def test_a_message_with_tool_calls_is_never_dropped(ref: ChatRenderer, content: 
         assert "None" not in rendered
 
 
-def test_a_message_with_tool_calls_is_refused_where_there_is_no_place_for_them() -> None:
-    with pytest.raises(RenderError, match=r"tool_calls' is not supported by this model's chat template\.$") as caught:
-        text(ChatRenderer({"default": CHATML}, NAMED), USER, call("{}"), RESULT)
-    assert caught.value.param == "messages[1].tool_calls"
+def test_calls_are_written_as_hermes_does_where_a_template_knows_no_format() -> None:
+    chatml = ChatRenderer({"default": CHATML}, NAMED)
+    assert chatml.needs().calls is CallStyle.TAGGED
+    written = '<|im_start|>assistant\n<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call><|im_end|>'
+    assert written in text(chatml, USER, call("{}"), RESULT)
 
 
 def test_calls_are_written_as_the_template_asks_for_them_where_it_does_not_write_them() -> None:
@@ -223,7 +224,7 @@ def test_continue_final_message(ref: ChatRenderer) -> None:
     assert caught.value.param == "continue_final_message"
     with pytest.raises(RenderError) as caught:
         text(ref, USER, call("{}"), **go_on)
-    assert caught.value.param == "messages[1].content"
+    assert caught.value.param == "continue_final_message"
 
 
 def test_deep_nesting_is_refused(ref: ChatRenderer) -> None:

@@ -204,7 +204,7 @@ def test_a_line_without_spans_claims_nothing(as_json: Renderer) -> None:
 
 
 SUBJECTS = [
-    ("qwen2", JSON_TEMPLATE),
+    ("qwen2", JSON_TEMPLATE + "{{ tools | tojson }}"),
     ("llama-spm", "{{ messages | tojson(indent=2, ensure_ascii=true) }}{{ tools | tojson }}"),
     ("qwen2", "Qwen-Qwen3-0.6B"),
     ("llama-bpe", "meta-llama-Llama-3.1-8B-Instruct"),

@@ -184,7 +184,9 @@ async def test_the_rest_of_a_lenient_schema_is_enforced(served: Served):
     }
     for seed in range(3):
         response = await served.http.post(CHAT, json={**body, "tools": [tool("batch", schema)], "seed": seed})
-        for call in response.json()["choices"][0]["message"]["tool_calls"]:
+        choice = response.json()["choices"][0]
+        calls = choice["message"]["tool_calls"]
+        for call in calls if choice["finish_reason"] != "length" else calls[:-1]:  # the last one is cut
             value = json.loads(call["function"]["arguments"])
             assert set(value) == {"ids"}
             assert set(value["ids"]) <= {"a", "b"}

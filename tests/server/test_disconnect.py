@@ -20,8 +20,8 @@ async def post_and_leave(served: Served, url: str, body: dict, when) -> None:
     host, port = served.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     data = json.dumps(body).encode()
-    head = f"POST {url} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    writer.write(head.encode() + data)
+    head = f"POST {url} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     await writer.drain()
     await eventually(when)
     writer.close()
@@ -99,7 +99,9 @@ async def test_in_the_middle_of_the_body(serve: Serve, caplog):
     served = await serve(live=True)
     host, port = served.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as client:
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+        )
         client.sendall(head.encode() + b'{"messages": [')
         await asyncio.sleep(0.05)
     assert (await served.http.post(CHAT, json=body_of(CHAT, "hi", max_tokens=2))).status_code == 200

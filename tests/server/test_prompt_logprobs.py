@@ -202,3 +202,17 @@ async def test_another_key_learns_nothing_by_scoring(served: Served):
         usage = (await post(served, greedy(prompt, cache_salt="mine", echo=True, logprobs=0)))["usage"]
         assert usage["prompt_tokens_details"] == {"cached_tokens": 0}
         assert usage["cache"]["evicted_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "named"), [({"echo": True, "logprobs": 20}, "logprobs"), ({"prompt_logprobs": 20}, "prompt_logprobs")]
+)
+async def test_an_answer_that_would_fill_the_memory_is_a_400(served: Served, more: dict, named: str):
+    body = {"prompt": [[5] * 1000, [6] * 1000], "n": 25, "max_tokens": 1, **more}
+    response = await served.http.post(TEXT, json=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == named
+    assert error["message"].startswith(
+        f"'{named}' asks for 1050000 log probabilities of 2000 prompt tokens; at most 1048576"
+    )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -34,7 +35,7 @@ def add_tokens(file: Path) -> None:
 
 @pytest_asyncio.fixture
 async def filling(coder: Tiny) -> AsyncIterator[tuple[Served, Scripted]]:
-    model = Scripted(coder.model)
+    model: Any = Scripted(coder.model)
     async with serving(coder, live=False, model=model) as served:
         yield served, model
 

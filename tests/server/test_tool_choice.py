@@ -57,9 +57,10 @@ async def test_one_of_the_allowed_tools_is_forced(served: Served):
         body = {"messages": user("Oslo?"), "tools": TOOLS, "max_tokens": 60, "temperature": 1.5, "seed": seed}
         answer = await served.http.post(CHAT, json={**body, "tool_choice": allowed("required", "time")})
         assert answer.status_code == 200, answer.text
-        calls = answer.json()["choices"][0]["message"].get("tool_calls") or []
+        choice = answer.json()["choices"][0]
+        calls = choice["message"].get("tool_calls") or []
         assert {call["function"]["name"] for call in calls} <= {"time"}
-        for call in calls:
+        for call in calls if choice["finish_reason"] != "length" else calls[:-1]:  # the last one is cut
             assert json.loads(call["function"]["arguments"])["zone"] in ("UTC", "CET")
 
 

@@ -59,11 +59,13 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         from tokenline.render.renderer import Renderer
         from tokenline.server.app import create_app
         from tokenline.server.settings import ServerSettings
+        from tokenline.service.fit import check_fit
 
         listener = _bind(options)
         checkpoint = open_checkpoint(path)  # a path that holds no model is reported before anything else about it
         gguf = checkpoint.file if isinstance(checkpoint, GGUFCheckpoint) else None
         renderer = Renderer.from_model(path, chat_template=options.chat_template, gguf=gguf)
+        check_fit(renderer, checkpoint.config.vocab_size)
         progress(PREPARING, 0, None)
         model = load_model(checkpoint, device=options.device, dtype=options.dtype, progress=progress)
         del checkpoint, gguf  # a vocabulary's worth of strings
@@ -150,7 +152,7 @@ def _make_engine(
         close_objects=True,
     )
     try:
-        return Engine(model, settings, compiler)
+        return Engine(model, settings, compiler, tokenizer.unknown_ids(vocab_size))
     except SettingError as error:
         raise CommandError(f"--{error.setting.replace('_', '-')} {error.reason}") from error
 

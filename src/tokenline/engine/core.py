@@ -3,12 +3,11 @@
 Owns the scheduler, the cache and the KV pool of one model. Knows nothing of threads, streams or clients.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.client import Totals
@@ -19,11 +18,14 @@ from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.progress import log_long_prefill, progress_step
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
-from tokenline.engine.sampler import SamplingError, sample
-from tokenline.engine.scheduler import Chunk, Scheduler
-from tokenline.engine.scoring import is_broken, score, wanted_logits
+from tokenline.engine.runner import Runner
+from tokenline.engine.sampler import SamplingError
+from tokenline.engine.scheduler import Scheduler
+from tokenline.engine.scoring import is_broken
 from tokenline.engine.sequence import Sequence
-from tokenline.models.base import Batch, BatchSequence, Model
+from tokenline.models.base import Model
+
+log = logging.getLogger(__name__)
 
 SCORED_LOGITS_BYTES = 64 << 20  # at most, of a step's logits that score prompts
 DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
@@ -42,6 +44,7 @@ class EngineCore:
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
     max_stall_s: float = MAX_STALL_S  # see EngineSettings
     evictions_remembered: int = 65_536
+    forbidden_ids: SequenceOf[int] = ()  # never sampled
     scored_logits_bytes: int = SCORED_LOGITS_BYTES
     clock: Callable[[], float] = time.monotonic
     announce: Callable[[list[Step]], None] = lambda steps: None  # takes steps that are not to wait for `step` to end
@@ -49,6 +52,7 @@ class EngineCore:
 
     def __post_init__(self) -> None:
         self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
+        self.runner = Runner(self.model, self.kv, self.forbidden_ids)
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.evictions = EvictionLog(self.block_size, self.clock, self.evictions_remembered)
         self.cache = PrefixCache(self.pool, self._on_evict)
@@ -99,7 +103,9 @@ class EngineCore:
         return steps
 
     def step(self) -> list[Step]:
-        """Compute one batch. An exception in the model ends the requests of this batch and harms no other."""
+        """Compute one batch. A request whose part of it cannot be computed ends with an error; the others of the batch
+        get the ids that they would have got without it. Raises StepFailed if nothing can be computed at all.
+        """
         self.scheduler.take_restored()
         chunks = self.scheduler.schedule()
         if not chunks:
@@ -122,56 +128,49 @@ class EngineCore:
                     sequence.longest_match = max(sequence.longest_match, held + sequence.evicted.tokens)
             if (begun := progress_step(sequence, now)) is not None:
                 self.announce([begun])
-        sampling = [chunk for chunk in chunks if chunk.samples]
-        ending = [chunk.sequence for chunk in chunks if chunk.reaches_end and not chunk.samples]
-        wanted = wanted_logits(chunks)
-        try:
-            logits = self.model.forward(self._batch(chunks, wanted.rows), self.kv)
-            scored = score(logits, wanted)
-            sequences = [chunk.sequence for chunk in sampling]
-            sampled = sample(wanted.to_sample(logits), sequences, self.model.config.vocab_size)
-        except Exception as error:
-            # Nothing of this batch enters the tree: what the failed step wrote is not to be trusted.
-            message = f"{type(error).__name__}: {error}"
-            failed = {id(chunk.sequence.request): chunk.sequence.request for chunk in chunks}
-            raise StepFailed(
-                message, [step for request in failed.values() for step in self._fail(request, message)]
-            ) from error
-        prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
-        self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
         steps: list[Step] = []
-        for chunk in chunks:
+        outcome = self.runner.compute(chunks)
+        if outcome.at_once:
+            prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
+            self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
+        for request, error in outcome.failed:
+            # What the failed step wrote for it is not to be trusted, and does not enter the tree.
+            log.error("request %s ends with an error", request.request_id, exc_info=error)
+            steps += self._fail(request, f"{type(error).__name__}: {error}")
+        if not outcome.computed and self._is_broken():
+            raise StepFailed(steps)
+        computed = [one for one in outcome.computed if not one.chunk.sequence.finished]  # by a sibling's failure
+        for chunk in (result.chunk for result in computed):
             self.scheduler.computed(chunk)
             if chunk.length > 1 or chunk.sequence.request.reports_progress:
                 log_long_prefill(chunk.sequence, self.clock())
                 if (step := progress_step(chunk.sequence, self.clock())) is not None:
                     steps.append(step)
-        for sequence, scores in scored:
-            sequence.scored += scores
-            if is_broken(scores):
+        for result in computed:
+            sequence = result.chunk.sequence
+            if sequence.finished:  # a sibling's broken logits ended the request in this very step
+                continue
+            if result.scores:
+                sequence.scored += result.scores
+            if result.scores and is_broken(result.scores):
                 steps += self._fail(sequence.request, "the model's logits are not numbers")
-        for chunk, result in zip(sampling, sampled, strict=True):
-            if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
-                continue
-            if isinstance(result, SamplingError):
-                steps += self._fail(chunk.sequence.request, str(result))
-                continue
-            steps += self._advance(chunk.sequence, *result)
-        for sequence in ending:
-            if not sequence.finished:
+            elif isinstance(result.sampled, SamplingError):
+                steps += self._fail(sequence.request, str(result.sampled))
+            elif result.sampled is not None:
+                steps += self._advance(sequence, *result.sampled)
+            elif result.reaches_end:  # nothing is to be generated
                 steps.append(self._step(sequence, (), None, FinishReason.LENGTH))
         return steps
 
-    def _batch(self, chunks: list[Chunk], logit_rows: np.ndarray) -> Batch:
-        ids, positions, sequences, start = [], [], [], 0
-        for chunk in chunks:
-            sequence, end = chunk.sequence, chunk.sequence.computed + chunk.length
-            ids.append(sequence.ids[sequence.computed : end])
-            positions.append(np.arange(sequence.computed, end, dtype=np.int32))
-            table = np.asarray(sequence.blocks, dtype=np.int32)
-            sequences.append(BatchSequence(start, chunk.length, sequence.computed, table))
-            start += chunk.length
-        return Batch(np.concatenate(ids), np.concatenate(positions), tuple(sequences), logit_rows)
+    def _is_broken(self) -> bool:
+        """Whether the model computes nothing, whatever it is given, so that no request is to blame."""
+        block = self.scheduler.borrow_block()
+        if block is None:
+            return False  # nobody knows
+        try:
+            return not self.runner.can_compute(block)
+        finally:
+            self.pool.release(block)
 
     def _advance(self, sequence: Sequence, token_id: int, logprob: TokenLogprob | None) -> list[Step]:
         try:
@@ -270,8 +269,8 @@ class EngineCore:
 
 
 class StepFailed(Exception):
-    """The model raised. `steps` tell the requests of that batch; all others go on."""
+    """The model computes nothing any more. `steps` tell the requests of the batch at which that showed."""
 
-    def __init__(self, message: str, steps: list[Step]):
-        super().__init__(message)
+    def __init__(self, steps: list[Step]):
+        super().__init__(steps[0].error)
         self.steps = steps

@@ -67,7 +67,7 @@ def is_plain_greedy(sequence: Sequence) -> bool:
 
 
 def row_sampling(row: int, sequence: Sequence, vocab_size: int) -> RowSampling:
-    """What is done to one row. Takes a number from the sequence's generator if an id is to be drawn."""
+    """What is done to one row. Asked again before the next id is appended, it is the same."""
     params = sequence.params
     repeated, added, mask, held_back = None, [], None, None
     if params.repetition_penalty != 1:
@@ -90,7 +90,7 @@ def row_sampling(row: int, sequence: Sequence, vocab_size: int) -> RowSampling:
     return RowSampling(
         row,
         params.temperature,
-        sequence.random.random() if params.temperature > 0 else 0.0,
+        sequence.uniform() if params.temperature > 0 else 0.0,
         params.top_k,
         params.top_p,
         params.min_p,

@@ -143,9 +143,16 @@ class Scheduler:
         if len(self.running) >= self._max_num_seqs:
             return None
         turns = self._by_turn()
+        riding: set[int] = (
+            set()
+        )  # requests of which a choice waits for a running prefill, and so all that have its line
         for sequence in turns if below is None else turns[:LOOK_AHEAD]:
+            if id(sequence.request) in riding and not sequence.num_generated:
+                continue
             match = self.cache.lookup(sequence.namespace, sequence.reusable)
             if self._is_being_computed(sequence, beyond=match.length):
+                if not sequence.num_generated:
+                    riding.add(id(sequence.request))
                 continue
             if below is not None and sequence.length - match.length >= below and self._has_room(sequence):
                 continue
@@ -239,6 +246,10 @@ class Scheduler:
                 return False
         sequence.blocks.append(self.pool.allocate())
         return True
+
+    def borrow_block(self) -> int | None:
+        """A block for nobody's tokens, to be released; None if all are in use."""
+        return self.pool.allocate() if self._make_room(1) else None
 
     def computed(self, chunk: Chunk) -> None:
         """The chunk's keys and values are in the pool. Prompts enter the tree chunk by chunk, answers at the end."""

@@ -30,7 +30,8 @@ class Sequence:
     restored: int = 0  # of the computed ids, those that came from the disk
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
     scored: list[TokenLogprob] = field(default_factory=list)  # of the prompt's ids 1, 2, ..., if asked for
-    random: np.random.Generator = field(init=False)
+    random: np.random.Generator | None = None
+    drawn: float | None = None  # see `uniform`
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens held when it was first scheduled; never changed after (invariant 1)
     cached_restored: int = 0  # of these, those that came from the disk
@@ -46,10 +47,6 @@ class Sequence:
         self.ids = np.empty(self.capacity, np.int32)
         self.ids[: len(prompt)] = prompt
         self.length = len(prompt)
-        seed = self.request.params.seed
-        # Philox keyed by (seed, choice): the same numbers whatever else is in the batch, and after a preemption.
-        entropy = None if seed is None else np.random.SeedSequence([seed & 0xFFFF_FFFF_FFFF_FFFF, self.choice])
-        self.random = np.random.Generator(np.random.Philox(entropy))
 
     @property
     def params(self) -> SamplingParams:
@@ -103,8 +100,20 @@ class Sequence:
     def finished(self) -> bool:
         return self.finish_reason is not None
 
+    def uniform(self) -> float:
+        """The number in [0, 1) that draws the next id; the same one until that id is appended."""
+        if self.random is None:  # made when it is needed: a request may have many choices
+            seed = self.request.params.seed
+            # Philox keyed by (seed, choice): the same numbers whatever else is in the batch, and after a preemption.
+            entropy = None if seed is None else np.random.SeedSequence([seed & 0xFFFF_FFFF_FFFF_FFFF, self.choice])
+            self.random = np.random.Generator(np.random.Philox(entropy))
+        if self.drawn is None:
+            self.drawn = self.random.random()
+        return self.drawn
+
     def append(self, token_id: int) -> None:
-        """Add a sampled id and say whether the sequence ends with it."""
+        """Add a sampled id. Then `finish_reason` says whether the sequence ends with it."""
+        self.drawn = None
         self.ids[self.length] = token_id
         self.length += 1
         self.counts[token_id] = self.counts.get(token_id, 0) + 1

@@ -90,6 +90,8 @@ class Calls:
                 calls["maxItems"] = 1
         self._rules.add("call", json_rule(calls, self._schemas))
         body = "WS? call (WS? call)*" if form.many == "lines" and self._parallel else "WS? call"
+        if form.fence:
+            body = f"WS? {quoted(form.fence)} {body}"
         if form.end:
             body += f" WS? {self._rules.marker(form.end)}"
         return [Lead(begin, body) for begin in form.begin]
@@ -125,7 +127,11 @@ class Calls:
         for index, function in enumerate(self._functions):
             number = " /:[0-9]{1,4}/" if form.numbered else ""
             name = marker(form.before_name + function.name)
-            calls.append(f"{name}{number} {marker(form.separator)} {self.arguments(index)} {marker(form.end)}")
+            own = bool(form.quote) and not function.strict
+            arguments = f"({self.arguments(index)} | own_object)" if own else self.arguments(index)
+            calls.append(f"{name}{number} {marker(form.separator)} {arguments} {marker(form.end)}")
+        if form.quote:
+            self._own_spelling(form.quote)
         self._rules.add("call", " | ".join(calls))
         if not form.section:
             return [Lead(form.begin, "call")]
@@ -135,6 +141,19 @@ class Calls:
             Lead(form.begin, f"call WS? ({end})?"),
             Lead(form.section, f"WS? {begin} call{more} WS? {end}"),
         ]
+
+    def _own_spelling(self, quote: str) -> None:
+        """Rules of any object in a JSON of the model's own spelling."""
+        rules = self._rules
+        text = FreeText("OWN", rules)
+        text.lead(quote, "")
+        text.finish("own_text")
+        rules.add("OWN_WORD", r"/-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false|null/")
+        rules.add("OWN_KEY", r"/[^\s\x00-\x1f{}\[\](),:=<>\"|]{1,64}/")
+        rules.add("own_value", f"{rules.marker(quote)} own_text | OWN_WORD | own_list | own_object")
+        rules.add("own_member", 'OWN_KEY ":" own_value')
+        rules.add("own_list", '"[" (own_value ("," own_value)*)? "]"')
+        rules.add("own_object", '"{" (own_member ("," own_member)*)? "}"')
 
     def _python_calls(self, form: PythonCallFormat) -> list[Lead]:
         calls = python_calls(self._functions, self._prepared, self._schemas, self._rules)
@@ -167,6 +186,8 @@ class Calls:
         # The reader takes a call whose section was left out, too; its beginning is a part of the call's head.
         self._rules.add("bare", " | ".join(bare))
         more = " (WS? call)*" if self._parallel else ""
+        if not form.section:
+            return [Lead(form.call, "bare")]
         return [
             Lead(form.section, f"WS? call{more} WS? {end}"),
             Lead(form.call, f"bare WS? ({end})?"),

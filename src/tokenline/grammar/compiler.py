@@ -31,7 +31,7 @@ from tokenline.grammar.tool_formats import FORMATS, ChannelCalls
 Blame = Callable[[str], ConstraintError]
 
 MAX_TRIES = 30  # of leaving something out of lenient schemas that only the library has refused
-MAX_TRIES_S = 1.0
+MAX_TRIES_S = 3.0
 _CALLS = (spec.NamedCall, spec.RequiredCalls, spec.StrictTools, spec.CallsOrAnswer)
 
 
@@ -90,10 +90,8 @@ class GrammarCompiler:
         raise AssertionError
 
     def _compiled(self, constraint: spec.ConstraintSpec, schemas: Schemas) -> Matcher:
-        content, rules, blame_it = self._content(constraint.form, constraint.before, schemas)
-        return self._matcher(framed(content, constraint.before, rules), blame_it)
-
-    def _matcher(self, source: str, blame: Callable[[str], ConstraintError]) -> Matcher:
+        parts = self._parts(constraint.form, constraint.before, schemas)
+        source = framed(parts.content, constraint.before, parts.rules)
         try:
             source.encode()
         except UnicodeEncodeError:
@@ -102,10 +100,14 @@ class GrammarCompiler:
             if source in self._kept:
                 self._kept.move_to_end(source)
                 return self._kept[source]
+        # Of several functions the library would leave out one that cannot be called, and not say so.
+        for part in parts.arguments:
+            if message := self._library.accepts(f"start: {json_rule(part, schemas)}"):
+                raise blame(part, schemas, self._library.accepts, message)
         try:
             matcher = self._library.compile(source)
         except LibraryError as error:
-            raise blame(str(error)) from None
+            raise parts.blame(str(error)) from None
         with self._lock:
             if source not in self._kept:
                 self._kept[source] = matcher
@@ -117,39 +119,40 @@ class GrammarCompiler:
     def _schemas(self, lenience: Lenience | None = None) -> Schemas:
         return Schemas(self._library, close_objects=self._close_objects, lenience=lenience)
 
-    def _content(
-        self, form: Any, before: spec.Reasoning | spec.Channels | None, schemas: Schemas
-    ) -> tuple[Content, Rules, Blame]:
-        """What the answer is made of, and what says whose fault an error of the library is."""
+    def _parts(self, form: Any, before: spec.Reasoning | spec.Channels | None, schemas: Schemas) -> "_Parts":
         rules = Rules(self._library.special_ids)
         if isinstance(before, spec.Channels) and isinstance(form, _CALLS):
-            return self._messages(form, schemas, rules), rules, _plain_blame
+            return self._messages(form, schemas, rules)
         match form:
-            case spec.StrictTools(tool_parser=parser):
+            case spec.StrictTools(functions, parser):
                 if parser not in FORMATS:
                     raise _not_enforced(parser)
-                return Content(None, self._calls(form, schemas, rules)), rules, _plain_blame
-            case spec.CallsOrAnswer():
-                answer = self._answer(form.answer, schemas)
-                leads = self._calls(form, schemas, rules, parallel=form.parallel)
-                return Content(answer[0](), leads, form.parallel), rules, answer[1]
+                prepared = tools.all_arguments(schemas, functions, strict_only=True)
+                schemas.finish()
+                return _Parts(Content(None, self._leads(form, prepared, schemas, rules)), rules, prepared)
+            case spec.CallsOrAnswer(functions):
+                prepared = tools.all_arguments(schemas, functions, strict_only=True)
+                answer, blame_it = self._answer(form.answer, schemas)
+                schemas.finish()
+                leads = self._leads(form, prepared, schemas, rules, parallel=form.parallel)
+                return _Parts(Content(answer(), leads, form.parallel), rules, prepared, blame_it)
+            case spec.RequiredCalls(functions):
+                prepared = tools.all_arguments(schemas, functions, strict_only=False)
+                calls = tools.required_calls(functions, prepared, parallel=form.parallel)
+                schemas.finish()
+                return _Parts(Content(json_rule(calls, schemas)), rules, prepared, self._blame(calls, schemas))
         answer, blame_it = self._answer(form, schemas)
         schemas.finish()
-        return Content(answer()), rules, blame_it
+        return _Parts(Content(answer()), rules, blame=blame_it)
 
     def _answer(self, form: Any, schemas: Schemas) -> tuple[Callable[[], str], Blame]:
         """What makes the rule of an answer once the schemas are finished, and whose fault an error is."""
         match form:
             case spec.JsonSchema(schema, lenient):
-                if lenient:
-                    schemas.lenience.add(())
+                schemas.lenience.add((), lenient=lenient)
                 prepared = schemas.add(schema)
             case spec.NamedCall():
                 prepared = tools.arguments(schemas, form.function, form.index)
-            case spec.RequiredCalls(functions, parallel):
-                each = tools.all_arguments(schemas, functions, strict_only=False)
-                self._check_each(each, schemas)
-                prepared = tools.required_calls(functions, each, parallel=parallel)
             case spec.Regex(pattern):
                 return lambda: _nested(_regex_source(pattern)), _plain_blame
             case spec.Choice(options):
@@ -160,18 +163,21 @@ class GrammarCompiler:
                 raise TypeError(f"no constraint: {form!r}")
         if prepared is False:
             raise impossible("cannot be fulfilled by any value.")
-        return (
-            lambda: json_rule(prepared, schemas),
-            lambda message: blame(prepared, schemas, self._library.accepts, message),
-        )
+        return lambda: json_rule(prepared, schemas), self._blame(prepared, schemas)
 
-    def _calls(
-        self, form: spec.StrictTools | spec.CallsOrAnswer, schemas: Schemas, rules: Rules, *, parallel: bool = True
+    def _blame(self, prepared: Any, schemas: Schemas) -> Blame:
+        return lambda message: blame(prepared, schemas, self._library.accepts, message)
+
+    def _leads(
+        self,
+        form: spec.StrictTools | spec.CallsOrAnswer,
+        prepared: Sequence[Any],
+        schemas: Schemas,
+        rules: Rules,
+        *,
+        parallel: bool = True,
     ) -> list[Lead]:
-        """Where calls begin in a free text or instead of an answer, and what follows. Finishes the schemas."""
-        prepared = tools.all_arguments(schemas, form.functions, strict_only=True)
-        schemas.finish()
-        self._check_each(prepared, schemas)
+        """Where calls begin in a free text or instead of an answer, and what follows."""
         if form.tool_parser in FORMATS:
             return Calls(FORMATS[form.tool_parser], form.functions, prepared, schemas, rules).leads(parallel=parallel)
         if any(function.strict for function in form.functions):
@@ -179,7 +185,7 @@ class GrammarCompiler:
         assert isinstance(form, spec.CallsOrAnswer)
         return unknown_calls(form.markers, rules)
 
-    def _messages(self, form: Any, schemas: Schemas, rules: Rules) -> Content:
+    def _messages(self, form: Any, schemas: Schemas, rules: Rules) -> "_Parts":
         """Calls as messages, forced or beside an answer."""
         functions = (form.function,) if isinstance(form, spec.NamedCall) else form.functions
         first = form.index if isinstance(form, spec.NamedCall) else 0
@@ -187,16 +193,23 @@ class GrammarCompiler:
         prepared = tools.all_arguments(schemas, functions, strict_only=not forced, first=first)
         answer = self._answer(form.answer, schemas)[0] if isinstance(form, spec.CallsOrAnswer) else None
         schemas.finish()
-        self._check_each(prepared, schemas)
         calls = Calls(ChannelCalls(), functions, prepared, schemas, rules)
         messages = [(function.name, calls.arguments(index)) for index, function in enumerate(functions)]
-        return Content(answer() if answer else None, messages=messages, is_forced=forced)
+        return _Parts(Content(answer() if answer else None, messages=messages, is_forced=forced), rules, prepared)
 
-    def _check_each(self, prepared: Sequence[Any], schemas: Schemas) -> None:
-        """Of several functions the library would leave out one that cannot be called, and not say so."""
-        for part in prepared:
-            if message := self._library.accepts(f"start: {json_rule(part, schemas)}"):
-                raise blame(part, schemas, self._library.accepts, message)
+
+def _plain_blame(message: str) -> ConstraintError:
+    return unsupported(in_words(message))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a grammar is made of."""
+
+    content: Content
+    rules: Rules
+    arguments: Sequence[Any] = ()  # of functions, each a schema
+    blame: Blame = _plain_blame  # whose fault an error of the library is
 
 
 def _not_enforced(parser: str) -> ConstraintError:
@@ -226,7 +239,3 @@ def _choice_source(options: Sequence[str]) -> str:
     if sum(map(len, options)) > MAX_CHOICES_LENGTH:
         raise unsupported(f"has choices of more than {MAX_CHOICES_LENGTH:,} characters.")
     return "start: " + " | ".join(map(quoted, options))
-
-
-def _plain_blame(message: str) -> ConstraintError:
-    return unsupported(in_words(message))

@@ -1,7 +1,7 @@
 """What of lenient schemas is left to the model: keywords that the grammar cannot enforce.
 
-A schema is lenient where its client has asked for no more than hosted APIs promise (a tool that is not strict). Leaving
-out a keyword must let through more values, never fewer. So keywords that give others their meaning take those with them.
+A schema is lenient where its client asked for no more than hosted APIs promise (a tool that is not strict). Leaving
+out a keyword must let through more values, never fewer, so keywords that give others their meaning take those along.
 """
 
 from collections.abc import Collection
@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenline.fields import Path
 from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.members import closable
 from tokenline.grammar.vocabulary import ABOUT, FORMS
 
 # What a keyword's neighbours mean depends on it: without it they would forbid more.
@@ -28,17 +29,19 @@ class Lenience:
     """Which schemas are lenient, and what has been left out of them. Kept over several tries to compile them."""
 
     def __init__(self) -> None:
-        self._roots: set[Path] = set()
+        self._roots: dict[Path, bool] = {}  # with whether they are lenient
         self._left: dict[Path, set[str]] = {}
         self._open: set[Path] = set()  # schemas that are left out as a whole
         self._notes: set[Path] = set()  # keywords that are enforced in part
 
-    def add(self, root: Path) -> None:
-        """The schema at this place, and all in it, may be left to the model where they cannot be enforced."""
-        self._roots.add(root)
+    def add(self, root: Path, *, lenient: bool) -> None:
+        """Whether the schema at this place, and all in it, may be left to the model where they cannot be enforced."""
+        self._roots[root] = lenient
 
     def covers(self, path: Path) -> bool:
-        return any(path[: len(root)] == root for root in self._roots)
+        """Whether what stands at this place is lenient. The innermost of the schemas that it stands in says it."""
+        inside = [root for root in self._roots if path[: len(root)] == root]
+        return bool(inside) and self._roots[max(inside, key=len)]
 
     def leave(self, error: ConstraintError, schemas: Collection[Path]) -> bool:
         """Leave out what an error is about. False if it is another kind of error, or nothing lenient.
@@ -67,9 +70,10 @@ class Lenience:
         """Leave out whole lenient schemas: the one that an error is about, or all. False if that has been done, or
         would not help.
         """
-        if error.code != "unsupported_value":
+        if error.code != "unsupported_value" or (error.path and not self.covers(error.path)):
             return False
-        about = {root for root in self._roots if error.path[: len(root)] == root} or self._roots
+        lenient = {root for root, is_lenient in self._roots.items() if is_lenient}
+        about = {root for root in lenient if root and error.path[: len(root)] == root} or lenient
         if about <= self._open:
             return False
         self._open |= about
@@ -98,7 +102,7 @@ class Lenience:
                 if about == kind or (about is None and keyword not in ("const", "enum", "type")):
                     left.update(names)
         is_partial = any(
-            (ABOUT.get(keyword) == "object" and keyword not in _COUNTS_MEMBERS)
+            (ABOUT.get(keyword) == "object" and not (keyword in _COUNTS_MEMBERS and closable(schema)))
             or keyword in (*FORMS, "if", "not", "$dynamicRef", "$recursiveRef")
             for keyword in self._left[path]
         )

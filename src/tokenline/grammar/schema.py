@@ -13,10 +13,12 @@ from itertools import combinations
 from typing import Any
 
 from tokenline.fields import Path
+from tokenline.grammar.closing import declared_names
 from tokenline.grammar.errors import ConstraintError, impossible, shown, unsupported
 from tokenline.grammar.keywords import Expressions, Keywords
 from tokenline.grammar.lenient import Lenience
 from tokenline.grammar.limits import MAX_LEVELS, MAX_NESTED, MAX_ONE_OF, MAX_SCHEMA_LENGTH, MAX_SCHEMAS
+from tokenline.grammar.members import closable
 from tokenline.grammar.numbers import multiples_fit
 from tokenline.grammar.references import References
 from tokenline.grammar.schema_values import REFERENCE, Values, without_endless
@@ -135,7 +137,17 @@ class Schemas:
 
     def closes(self, schema: Mapping[str, Any], merged: bool) -> bool:
         """Whether an object that does not say whether there may be other members has none."""
-        return self._close_objects and not merged and isinstance(schema.get("properties"), dict)
+        return self._close_objects and not merged and closable(schema)
+
+    def close_together(self, schema: Keywords) -> None:
+        """Close an object that several schemas describe, and none says whether there may be other members."""
+        if not self._close_objects:
+            return
+        names = declared_names(schema.given, schema.base, schema.references)
+        if names is not None:
+            listed = schema.made.get("properties", {})
+            schema.made["properties"] = {**listed, **{name: True for name in names if name not in listed}}
+            schema.made["additionalProperties"] = False
 
 
 def _check_one_of(options: Sequence[Any], values: Values, path: Path) -> None:

@@ -18,8 +18,9 @@ class JsonCallFormat:
     begin: tuple[str, ...]
     end: str = ""
     many: str = "one"
-    name: str = "name"
+    name: str = "name"  # its key; "": the name is itself the key of the arguments
     arguments: str = "arguments"
+    fence: str = ""  # what stands between `begin` and the calls
     number: str = ""  # a key before the others that holds the call's number in a string
 
 
@@ -44,6 +45,9 @@ class NamedCallFormat:
     section_end: str = ""
     before_name: str = ""
     numbered: bool = False  # a colon and the call's number behind the name
+    # What stands around strings in the model's own spelling of JSON, which has neither escapes nor quotes around keys.
+    # Arguments of strict functions are written as JSON all the same.
+    quote: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,10 @@ class PythonCallFormat:
 
 @dataclass(frozen=True, slots=True)
 class XmlCallFormat:
-    """`section`, for each call `call`, the name, `name_end`, its parameters, `call_end`; then `section_end`."""
+    """`section`, for each call `call`, the name, `name_end`, its parameters, `call_end`; then `section_end`.
+
+    `section` is empty where nothing stands around the calls, `call` where nothing stands around one in its section.
+    """
 
     section: str
     section_end: str
@@ -72,6 +79,7 @@ class XmlCallFormat:
     value_end: str
     value: str = ""  # the tag before the value, where it has one of its own
     value_lines: bool = False  # values stand on lines of their own
+    typed: bool = False  # behind the key it says ` string="true">` of a text, else ` string="false">` of JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,21 @@ _MINIMAX_M2 = XmlCallFormat(
 _GLM45 = XmlCallFormat(
     *("<tool_call>", "</tool_call>", "", "", "", "<arg_key>", "</arg_key>", "</arg_value>"), value="<arg_value>"
 )
+
+
+def _hunyuan(suffix: str) -> XmlCallFormat:
+    return XmlCallFormat(
+        *(f"<tool_calls{suffix}>", f"</tool_calls{suffix}>", f"<tool_call{suffix}>", f"<tool_sep{suffix}>"),
+        *(f"</tool_call{suffix}>", f"<arg_key{suffix}>", f"</arg_key{suffix}>", f"</arg_value{suffix}>"),
+        value=f"<arg_value{suffix}>",
+    )
+
+
+_DEEPSEEK_V32 = XmlCallFormat(
+    *("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", '<｜DSML｜invoke name="', '">', "</｜DSML｜invoke>"),
+    *('<｜DSML｜parameter name="', '"', "</｜DSML｜parameter>"),
+    typed=True,
+)
 _TOOL_CALLS = JsonCallFormat(("<tool_calls>",), "</tool_calls>", "list")
 _LLAMA = BareCalls("<|python_tag|>")
 _DEEPSEEK_V31 = NamedCallFormat(
@@ -102,6 +125,10 @@ _DEEPSEEK_V31 = NamedCallFormat(
 FORMATS: Mapping[str, CallFormat] = MappingProxyType(
     {
         "hermes": JsonCallFormat(("<tool_call>",), "</tool_call>"),
+        "ernie45": JsonCallFormat(("<tool_call>",), "</tool_call>"),
+        "internlm": JsonCallFormat(("<|action_start|><|plugin|>",), "<|action_end|>", arguments="parameters"),
+        "command_r": JsonCallFormat(("Action:",), "```", "list", "tool_name", "parameters", fence="```json"),
+        "apertus": JsonCallFormat(("<|tools_prefix|>",), "<|tools_suffix|>", "list", name=""),
         "longcat": JsonCallFormat(("<longcat_tool_call>",), "</longcat_tool_call>"),
         "nemotron_v2": JsonCallFormat(("<TOOLCALL>",), "</TOOLCALL>", "list"),
         "jamba": _TOOL_CALLS,
@@ -129,6 +156,12 @@ FORMATS: Mapping[str, CallFormat] = MappingProxyType(
             separator="\n```json\n",
             end="\n```<｜tool▁call▁end｜>",
         ),
+        "gemma4": NamedCallFormat("<|tool_call>", separator="", end="<tool_call|>", before_name="call:", quote='<|"|>'),
+        "deepseek_v32": _DEEPSEEK_V32,
+        "deepseek_v4": replace(_DEEPSEEK_V32, section="<｜DSML｜tool_calls>", section_end="</｜DSML｜tool_calls>"),
+        "functiongemma": NamedCallFormat(
+            "<start_function_call>", separator="", end="<end_function_call>", before_name="call:", quote="<escape>"
+        ),
         "kimi_k2": NamedCallFormat(
             *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
             *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
@@ -137,7 +170,19 @@ FORMATS: Mapping[str, CallFormat] = MappingProxyType(
         ),
         "qwen3_coder": _QWEN3_CODER,
         "qwen3_xml": _QWEN3_CODER,
-        "seed_oss": replace(_QWEN3_CODER, section="<seed:tool_call>", section_end="</seed:tool_call>"),
+        "step3p5": _QWEN3_CODER,
+        "minicpm5": XmlCallFormat(
+            *("", "", '<function name="', '">', "</function>", '<param name="', '">', "</param>"),
+        ),
+        "step3": XmlCallFormat(
+            *("", "", '<steptml:invoke name="', '">', "</steptml:invoke>"),
+            *('<steptml:parameter name="', '">', "</steptml:parameter>"),
+        ),
+        "hy_v3": _hunyuan(""),
+        "hy_v3_opensource": _hunyuan(":opensource"),
+        "seed_oss": replace(
+            _QWEN3_CODER, section="<seed:tool_call>", section_end="</seed:tool_call>", value_lines=False
+        ),
         "minimax_m2": _MINIMAX_M2,
         "glm45": _GLM45,
         "glm47": _GLM45,

@@ -21,8 +21,7 @@ def place(index: int) -> Path:
 def arguments(schemas: Schemas, function: Function, index: int) -> Any:
     """The prepared schema of a function's arguments: an object, whatever its schema leaves open."""
     given = _NOTHING if function.parameters in (None, {}) else function.parameters
-    if not function.strict:
-        schemas.lenience.add(place(index))
+    schemas.lenience.add(place(index), lenient=not function.strict)
     prepared = schemas.add(given, place(index))
     if prepared is False:
         raise impossible("cannot be fulfilled by any value.", *place(index))
@@ -63,7 +62,9 @@ def required_calls(functions: Sequence[Function], prepared: Sequence[Any], *, pa
 
 
 def call(name: str, arguments: Any, name_key: str = "name", arguments_key: str = "parameters") -> dict[str, Any]:
-    """The schema of one call. `arguments`: prepared."""
+    """The schema of one call. `arguments`: prepared. Without `name_key` the name is itself the key of the arguments."""
+    if not name_key:
+        return {"type": "object", "properties": {name: arguments}, "required": [name], "additionalProperties": False}
     return {
         "type": "object",
         "properties": {name_key: {"const": name}, arguments_key: arguments},

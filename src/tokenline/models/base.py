@@ -102,6 +102,10 @@ class Logits(Protocol):
         """The largest logit of each row and its id (of equals the lowest): float32 [R], int64 [R]. NaN is a maximum."""
         ...
 
+    def forbid(self, ids: np.ndarray) -> None:
+        """From now on no row has these ids (int64): their logits are -inf, and their probabilities 0."""
+        ...
+
     def choose(self, rows: Sequence[RowSampling]) -> np.ndarray:
         """The next id of each of these rows, whose largest logits must be finite: int64 [len(rows)]. -1: the mask
         forbids all.

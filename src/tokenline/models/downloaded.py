@@ -1,6 +1,6 @@
 """The models that were downloaded to this machine: which there are, how large they are, and removing one.
 
-Knows the two places where downloads are kept: tokenline's own cache folder and the hub client's. Does not look inside
+Knows the places where downloads are kept: tokenline's own cache folder and the hub client's. Does not look inside
 the models' files.
 """
 
@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tokenline.models.cache import cache_folder, writable_cache
 from tokenline.models.errors import ModelError
-from tokenline.models.fetch import DEFAULT_MODEL, DEFAULT_NAME, cache_folder, is_default_model
+from tokenline.models.fetch import DEFAULT_MODEL, DEFAULT_NAME, is_default_model
+from tokenline.models.hub_cache import hub_caches
 from tokenline.models.hub_names import SHORT_NAMES, HubName, choose_gguf, is_gguf_model, quantization_of
 
 
@@ -53,16 +55,15 @@ def _repo_of(name: str) -> str:
 
 
 def _default_model() -> Iterator[DownloadedModel]:
-    path = cache_folder() / "models" / DEFAULT_MODEL.name
-    if not path.is_file():
-        return
-
-    def remove() -> None:
+    def remove(path: Path) -> None:
         path.unlink()
         for left in path.parent.glob(f"{path.name}.*"):  # its marker and its lock
             left.unlink(missing_ok=True)
 
-    yield DownloadedModel(DEFAULT_NAME, path.stat().st_size, path, remove)
+    for folder in {cache_folder(), writable_cache()}:
+        path = folder / "models" / DEFAULT_MODEL.name
+        if path.is_file():
+            yield DownloadedModel(DEFAULT_NAME, path.stat().st_size, path, partial(remove, path))
 
 
 def _hub_models() -> Iterator[DownloadedModel]:
@@ -70,11 +71,11 @@ def _hub_models() -> Iterator[DownloadedModel]:
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
-    try:
-        cache = scan_cache_dir()
-    except CacheNotFound:
-        return
-    for repo in cache.repos:
+    repos: list[Any] = []
+    for folder in hub_caches():
+        with contextlib.suppress(CacheNotFound):
+            repos += scan_cache_dir(folder).repos
+    for repo in repos:
         if repo.repo_type != "model":
             continue
         for revision in repo.revisions:

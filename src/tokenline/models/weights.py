@@ -81,12 +81,19 @@ class Checkpoint(ABC):
         return sum(self.stored_bytes(name) for name in self.shapes)
 
     def read(self, name: str) -> np.ndarray:
-        """The values of the whole tensor, float32 in its shape."""
+        """The values of the whole tensor, float32 in its shape. Raises ModelError if they are not all finite."""
         parts = [blocks.floats() for _, blocks in self.pieces(name)]
-        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(self.shapes[name])
+        values = (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(self.shapes[name])
+        self.require_finite(name, bool(np.isfinite(values).all()))
+        return values
+
+    def require_finite(self, name: str, is_finite: bool) -> None:
+        """Raise ModelError unless a tensor's values are finite: with one that is not, every logit would be NaN."""
+        if not is_finite:
+            raise ModelError(f"{self.path.name}: tensor {self.file_name(name)} holds values that are not finite")
 
     def _count(self, num_bytes: int) -> None:
-        self._done += num_bytes
+        self._done = min(self._done + num_bytes, self.total_bytes)  # a tensor may be read twice
         self.progress(f"loading {self.path.name}", self._done, self.total_bytes)
 
     def _check(self, found: Mapping[str, tuple[int, ...]], ignored: Callable[[str], bool]) -> None:

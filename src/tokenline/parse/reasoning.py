@@ -34,6 +34,15 @@ COHERE = ReasoningFormat(
     ("<|END_THINKING|>",),
     dropped=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
 )
+KIMI_K3 = ReasoningFormat(
+    ("<|open|>think<|sep|>",),
+    ("<|close|>think<|sep|>", "<|open|>response<|sep|>"),
+    dropped=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+)
+MINIMAX_M3 = ReasoningFormat(("<mm:think>",), ("</mm:think>",))
+HUNYUAN_V3 = ReasoningFormat(("<think>", "<think:opensource>"), ("</think>", "</think:opensource>"))
+ERNIE45 = ReasoningFormat(opened=True, dropped=("<response>", "</response>"))
+APERTUS = ReasoningFormat(("<|inner_prefix|>",), ("<|inner_suffix|>",))
 GRANITE = ReasoningFormat(
     ("<think>", "Here is my thought process:", "Here's my thought process:"),
     ("</think>", "Here is my response:", "Here's my response:"),

@@ -18,7 +18,6 @@ from tokenline.render.chat_input import ChatInput
 from tokenline.render.chat_renderer import ChatRenderer
 from tokenline.render.conversations import Turn
 from tokenline.render.line import Span
-from tokenline.render.normalize import normalize
 from tokenline.render.provenance import spans_of
 
 NOON = datetime(2026, 3, 5, 12)  # all renderings agree on the time
@@ -101,7 +100,7 @@ def find_break(renderer: ChatRenderer, turn: Turn, encode: Encode | None, *, exp
     cause = _cause(place, str.__str__(one), str.__str__(after))
     broken = break_at(turn.message, cause, one, after, at, encode)
     template = renderer.template(tools=bool(turn.prompt.tools))
-    line = parting_line(template, *(_variables(renderer, chat) for chat in (first, turn.later))) if explain else None
+    line = parting_line(template, *(renderer.variables(chat)[0] for chat in (first, turn.later))) if explain else None
     if line is None:
         return broken
     return replace(broken, template_line=line, template_source=template.source.splitlines()[line - 1].strip())
@@ -110,12 +109,6 @@ def find_break(renderer: ChatRenderer, turn: Turn, encode: Encode | None, *, exp
 def common_characters(one: str, other: str) -> int:
     """How many characters two texts share from the start."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _variables(renderer: ChatRenderer, chat: ChatInput) -> dict[str, Any]:
-    values = normalize(chat, renderer.needs(tools=bool(chat.tools)))
-    switches = {"add_generation_prompt": chat.add_generation_prompt, "documents": None}
-    return {**renderer.named_tokens, **chat.template_kwargs, **values, **switches}
 
 
 def _points_to(span: Span, turn: int) -> bool:

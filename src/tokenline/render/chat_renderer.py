@@ -4,18 +4,22 @@ Knows templates and messages; knows no tokens but the names that templates have 
 `stability` examines templates with this alone.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.check import check_chat
 from tokenline.render.errors import RenderError
-from tokenline.render.normalize import TemplateNeeds, find_needs, normalize
-from tokenline.render.provenance import literal
+from tokenline.render.left_out import left_out, seems_whole
+from tokenline.render.needs import TemplateNeeds, find_needs
+from tokenline.render.normalize import Normalized, normalize
+from tokenline.render.provenance import from_request, literal
 from tokenline.render.sandbox import Clock
 from tokenline.render.template import ChatTemplate
+from tokenline.render.thinking import find_thinking, thinking_variables
+from tokenline.render.tool_schemas import ToolForms
 from tokenline.render.traced_json import trace_value
 
 CHATML = (
@@ -43,7 +47,19 @@ class ChatRenderer:
         self.named_tokens = dict(named_tokens)
         self.templates = {name: ChatTemplate(source, clock=clock) for name, source in sources.items()}
         self._needs = {name: find_needs(template, named_tokens) for name, template in self.templates.items()}
+        self._thinking = {name: find_thinking(template, named_tokens) for name, template in self.templates.items()}
+        self._tool_forms = {name: ToolForms(self._show_tool(template)) for name, template in self.templates.items()}
         self._clock = clock
+
+    def _show_tool(self, template: ChatTemplate) -> Callable[[Mapping[str, Any]], str | None]:
+        def show(tool: Mapping[str, Any]) -> str | None:
+            chat = {"messages": [{"role": "user", "content": "-"}], "tools": [tool], "documents": None}
+            try:
+                return template.render({**self.named_tokens, **chat, "add_generation_prompt": True})
+            except RenderError:
+                return None
+
+        return show
 
     def template(self, *, tools: bool = False) -> ChatTemplate:
         """The template for a request, with or without tools. Raises RenderError where the model has none."""
@@ -70,53 +86,88 @@ class ChatRenderer:
         return self._clock()
 
     def render(self, chat: ChatInput, *, traced: bool = False, now: datetime | None = None) -> Rendering:
-        """Render a chat. Raises RenderError."""
+        """Render a chat. Raises RenderError, also where the template leaves out something of it."""
         check_chat(chat)
-        name = self._name(bool(chat.tools))
-        template = self.templates[name]
         time = now or self.now()
-        named: Mapping[str, Any] = {**self.named_tokens, "strftime_now": time.strftime}
-        render = template.render
+        rendering = self._render(chat, traced, time)
+        if not self.template(tools=bool(chat.tools)).mentions("messages"):
+            return rendering  # no chat template at all: it leaves out everything
+        if not traced and seems_whole(rendering.text, chat):
+            return rendering
+        places = left_out((rendering if traced else self._render(chat, True, time)).text, chat)
+        hidden = {place[:2] for place in places if place[2:3] == ("content",)}
+        systems = frozenset(
+            index
+            for index, message in enumerate(chat.messages)
+            if message["role"] in ("system", "developer") and ("messages", index) in hidden
+        )
+        if systems:
+            rendering = self._render(chat, traced, time, systems)
+            places = left_out((rendering if traced else self._render(chat, True, time, systems)).text, chat)
+        if places:
+            raise RenderError(places[0], "is left out by this model's chat template.", code="unsupported_value")
+        return rendering
+
+    def _render(
+        self, chat: ChatInput, traced: bool, time: datetime, hidden_systems: Set[int] = frozenset()
+    ) -> Rendering:
         try:
             if traced:
-                named = {name: literal(text) for name, text in self.named_tokens.items()}
-                named["strftime_now"] = lambda format: literal(time.strftime(format))
                 chat = _traced(chat)
-                render = template.render_traced
-            values = normalize(chat, self._needs[name])
+            variables, normalized = self.variables(chat, traced=traced, hidden_systems=hidden_systems)
         except RecursionError as error:
             raise RenderError((), "The request is nested too deeply.") from error
+        variables["strftime_now"] = (lambda format: literal(time.strftime(format))) if traced else time.strftime
+        sent = [normalized.messages, normalized.tools, chat.template_kwargs, chat.reasoning_effort]
+        template = self.template(tools=bool(chat.tools))
+        render = template.render_traced if traced else template.render
+        try:
+            if chat.continue_final_message:
+                text = _render_open_end(render, variables, normalized)
+            else:
+                text = render(variables)
+        except RenderError as error:
+            raise error if error.path else _with_place(error, render, variables, normalized) from error
+        return Rendering(text, sent)
+
+    def variables(
+        self, chat: ChatInput, *, traced: bool = False, hidden_systems: Set[int] = frozenset()
+    ) -> tuple[dict[str, Any], Normalized]:
+        """What the template is given for a checked chat, but for the clock. `traced`: the chat's texts are."""
+        name = self._name(bool(chat.tools))
+        thinking, command = thinking_variables(chat, self._thinking[name])
+        normalized = normalize(
+            chat, self._needs[name], self._tool_forms[name], hidden_systems=hidden_systems, command=command
+        )
         variables = {
-            **named,
+            **({name: literal(text) for name, text in self.named_tokens.items()} if traced else self.named_tokens),
             "documents": None,
-            **chat.template_kwargs,
-            **values,
+            **thinking,
+            "messages": normalized.messages,
+            "tools": normalized.tools,
             "add_generation_prompt": chat.add_generation_prompt,
         }
-        sent = [*values.values(), chat.template_kwargs]
-        if chat.continue_final_message:
-            return Rendering(_render_open_end(render, variables, len(values["messages"]) - 1), sent)
-        try:
-            return Rendering(render(variables), sent)
-        except RenderError as error:
-            raise _with_place(error, render, variables) from error
+        return variables, normalized
 
 
 def _traced(chat: ChatInput) -> ChatInput:
     """The same request with texts that know where in it they stand."""
-    return ChatInput(
-        trace_value(chat.messages, "/messages", constants=False),
-        None if chat.tools is None else trace_value(chat.tools, "/tools"),
-        chat.add_generation_prompt,
-        chat.continue_final_message,
-        trace_value(chat.template_kwargs, "/chat_template_kwargs", constants=False),
+    effort = chat.reasoning_effort
+    return replace(
+        chat,
+        messages=trace_value(chat.messages, "/messages", constants=False),
+        tools=None if chat.tools is None else trace_value(chat.tools, "/tools"),
+        template_kwargs=trace_value(chat.template_kwargs, "/chat_template_kwargs", constants=False),
+        reasoning_effort=None if effort is None else from_request(effort, "/reasoning_effort"),
     )
 
 
-def _render_open_end(render: Callable[[Mapping[str, Any]], str], variables: dict[str, Any], last: int) -> str:
+def _render_open_end(
+    render: Callable[[Mapping[str, Any]], str], variables: dict[str, Any], normalized: Normalized
+) -> str:
     """Render with the last message's content left open: a mark behind it shows where the text is to be cut."""
-    path = ("messages", last, "content")
-    messages = list(variables["messages"])
+    path = ("messages", normalized.sources[-1], "content")
+    messages = normalized.messages
     final = dict(messages[-1])
     content = final.get("content")
     if isinstance(content, list) and content:
@@ -139,10 +190,13 @@ def _render_open_end(render: Callable[[Mapping[str, Any]], str], variables: dict
 
 
 def _with_place(
-    error: RenderError, render: Callable[[Mapping[str, Any]], str], variables: dict[str, Any]
+    error: RenderError,
+    render: Callable[[Mapping[str, Any]], str],
+    variables: dict[str, Any],
+    normalized: Normalized,
 ) -> RenderError:
     """The same error with the first message that brings it about, found by rendering shorter chats."""
-    messages = variables["messages"]
+    messages = normalized.messages
 
     def fails(count: int) -> bool:
         try:
@@ -157,4 +211,4 @@ def _with_place(
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if fails(middle) else (middle + 1, high)
-    return RenderError(("messages", low - 1), "cannot be rendered. ", *error.parts, code=error.code)
+    return RenderError(("messages", normalized.sources[low - 1]), "cannot be rendered. ", *error.parts, code=error.code)

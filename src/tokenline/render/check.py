@@ -41,6 +41,13 @@ def check_chat(chat: ChatInput) -> None:
             ("add_generation_prompt",),
             " cannot both be true: the answer either continues the last message or begins a new one.",
         )
+    if chat.continue_final_message and chat.messages[-1].get("tool_calls"):
+        raise RenderError(
+            ("continue_final_message",),
+            "is not possible: ",
+            ("messages", len(chat.messages) - 1, "tool_calls"),
+            " end the last message.",
+        )
 
 
 def check_tools(tools: Any) -> None:

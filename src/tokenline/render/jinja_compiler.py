@@ -13,14 +13,42 @@ import jinja2.nodes
 from markupsafe import Markup
 
 
-class TracedCodeGenerator(jinja2.compiler.CodeGenerator):
-    """Compiles a template so that its own texts are marked as its own.
+class TemplateCodeGenerator(jinja2.compiler.CodeGenerator):
+    """Compiles a template so that the lists it makes are known as its own (see `sandbox.OwnList`).
 
-    The environment has to have `literal`, `concat` and `shown`.
+    The environment has to have `own_list`.
     """
 
     def visit_Const(self, node: jinja2.nodes.Const, frame: jinja2.compiler.Frame) -> None:
-        self.write(_source_of(node.as_const(frame.eval_ctx)))
+        self.write(self._source_of(node.as_const(frame.eval_ctx)))
+
+    def visit_List(self, node: jinja2.nodes.List, frame: jinja2.compiler.Frame) -> None:
+        self.write("environment.own_list(")
+        super().visit_List(node, frame)
+        self.write(")")
+
+    def _source_of(self, value: Any) -> str:
+        """Python source for a constant."""
+        if isinstance(value, str) and not isinstance(value, Markup):
+            return self._source_of_text(value)
+        if type(value) is tuple:
+            return "(" + "".join(self._source_of(item) + ", " for item in value) + ")"
+        if type(value) is list:
+            return "environment.own_list([" + ", ".join(map(self._source_of, value)) + "])"
+        if type(value) is dict:
+            members = (f"{self._source_of(key)}: {self._source_of(item)}" for key, item in value.items())
+            return "{" + ", ".join(members) + "}"
+        return str(value) if isinstance(value, float) else repr(value)
+
+    def _source_of_text(self, text: str) -> str:
+        return repr(text)
+
+
+class TracedCodeGenerator(TemplateCodeGenerator):
+    """Compiles a template so that its own texts are marked as its own.
+
+    The environment has to have `own_list`, `literal`, `concat` and `shown`.
+    """
 
     def visit_Concat(self, node: jinja2.nodes.Concat, frame: jinja2.compiler.Frame) -> None:
         self.write("environment.concat((")
@@ -33,17 +61,7 @@ class TracedCodeGenerator(jinja2.compiler.CodeGenerator):
         self.write("environment.shown(")
 
     def _output_const_repr(self, group: Iterable[Any]) -> str:
-        return _source_of("".join(group))
+        return self._source_of("".join(group))
 
-
-def _source_of(value: Any) -> str:
-    """Python source for a constant, with its texts as literals of the template."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return f"environment.literal({str.__repr__(value)})"
-    if type(value) is tuple:
-        return "(" + "".join(_source_of(item) + ", " for item in value) + ")"
-    if type(value) is list:
-        return "[" + ", ".join(map(_source_of, value)) + "]"
-    if type(value) is dict:
-        return "{" + ", ".join(f"{_source_of(key)}: {_source_of(item)}" for key, item in value.items()) + "}"
-    return str(value) if isinstance(value, float) else repr(value)
+    def _source_of_text(self, text: str) -> str:
+        return f"environment.literal({str.__repr__(text)})"

@@ -5,7 +5,7 @@ Knows nothing of chats. `tracing` has the same environment with provenance.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,8 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.utils
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tokenline.render.jinja_compiler import TemplateCodeGenerator
 
 Clock = Callable[[], datetime]
 
@@ -77,13 +79,35 @@ def to_json(
     sort_keys: bool = False,
 ) -> str:
     """The `tojson` filter of chat templates. Unlike Jinja's own it neither escapes HTML nor sorts keys."""
+    if isinstance(value, Iterator):  # what a filter such as `map` gives
+        value = list(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class OwnList(list[Any]):
+    """A list that the template made, which it may also change: that of a request must stay as it came."""
+
+    CHANGES = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "reverse"})
+
+    def __add__(self, other: Any) -> "OwnList":  # type: ignore[override]
+        return OwnList(super().__add__(other))
+
+    def __radd__(self, other: Any) -> "OwnList":
+        return OwnList([*other, *self]) if isinstance(other, list) else NotImplemented
+
+    def extend(self, items: Any) -> None:
+        items = list(items)
+        if len(self) + len(items) > _MAX_REPEAT:  # a list may be added to itself
+            raise jinja2.exceptions.SecurityError("a template may not make a list that long")
+        super().extend(items)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """The sandbox. `clock` is what `strftime_now` reads."""
 
     intercepted_binops = frozenset({"*", "**"})
+    code_generator_class = TemplateCodeGenerator
+    own_list = OwnList
 
     def __init__(self, clock: Clock = datetime.now):
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
@@ -93,6 +117,11 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = lambda format: clock().strftime(format)
         self.globals["dict"] = _DictGlobal()
         self.globals["namespace"] = _Namespace
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, OwnList) and attr in OwnList.CHANGES:  # templates of Kimi K2 keep ids in a list
+            return True
+        return super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "*":

@@ -16,7 +16,7 @@ from tokenline.render.breaks import NOON, Break, Cause, Encode, break_at, common
 from tokenline.render.chat_renderer import ChatRenderer
 from tokenline.render.conversations import Conversation, chat_with_arguments, conversations, first_request
 from tokenline.render.errors import RenderError
-from tokenline.render.normalize import CallStyle
+from tokenline.render.needs import CallStyle
 from tokenline.render.sandbox import to_json
 
 

@@ -6,7 +6,7 @@ to say.
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -47,17 +47,31 @@ class ChatTemplate:
 
     def roles(self) -> frozenset[str]:
         """The strings that the template compares a role with."""
+        return self._compared(_is_role)
+
+    def values_of(self, variable: str) -> frozenset[str]:
+        """The strings that the template knows for a variable: it compares it with them, or gives it as a default."""
+
+        def is_meant(node: jinja2.nodes.Node) -> bool:
+            names = [node] if isinstance(node, jinja2.nodes.Name) else node.find_all(jinja2.nodes.Name)
+            return any(name.name == variable for name in names)
+
+        defaults = {
+            const.value
+            for assign in self._tree.find_all(jinja2.nodes.Assign)
+            if isinstance(assign.target, jinja2.nodes.Name) and assign.target.name == variable
+            for const in [assign.node, *assign.node.find_all(jinja2.nodes.Const)]
+            if isinstance(const, jinja2.nodes.Const) and isinstance(const.value, str)
+        }
+        return self._compared(is_meant) | defaults
+
+    def _compared(self, is_meant: Callable[[jinja2.nodes.Node], bool]) -> frozenset[str]:
+        """The strings that stand on one side of a comparison, alone or in a list, with what is meant on another."""
         found: set[str] = set()
         for compare in self._tree.find_all(jinja2.nodes.Compare):
             sides = [compare.expr, *(operand.expr for operand in compare.ops)]
-            if any(_is_role(side) for side in sides):
-                for side in sides:
-                    items = side.items if isinstance(side, jinja2.nodes.List | jinja2.nodes.Tuple) else [side]
-                    found.update(
-                        item.value
-                        for item in items
-                        if isinstance(item, jinja2.nodes.Const) and isinstance(item.value, str)
-                    )
+            if any(is_meant(side) for side in sides):
+                found.update(text for side in sides for text in _texts_of(side))
         return frozenset(found)
 
     def variables(self) -> frozenset[str]:
@@ -123,6 +137,16 @@ _GIVEN = frozenset(
 def _finest_unit(format: Any) -> str:
     directives = set(re.findall(r"%[-_0^#EO]*([a-zA-Z+])", str(format)))
     return next((unit for unit, letters in _DIRECTIVES.items() if directives & set(letters)), "unknown")
+
+
+def _texts_of(node: jinja2.nodes.Node) -> Iterator[str]:
+    """The strings that a constant is, or a list of constants, which Jinja may have made one constant."""
+    if isinstance(node, jinja2.nodes.List | jinja2.nodes.Tuple):
+        for item in node.items:
+            yield from _texts_of(item)
+    elif isinstance(node, jinja2.nodes.Const):
+        values = node.value if isinstance(node.value, list | tuple) else [node.value]
+        yield from (value for value in values if isinstance(value, str))
 
 
 def _is_role(node: jinja2.nodes.Node) -> bool:

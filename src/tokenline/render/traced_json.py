@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tokenline.render.line import Origin
@@ -175,7 +175,7 @@ def dump(
     item_separator, key_separator = separators or ((", ", ": ") if indent is None else (",", ": "))
     step = " " * indent if isinstance(indent, int) else indent
     writer = _Writer(ensure_ascii, step, item_separator, key_separator, sort_keys)
-    writer.write(value, 0)
+    writer.write(list(value) if isinstance(value, Iterator) else value, 0)
     return concat(writer.pieces)
 
 

@@ -12,6 +12,7 @@ class Vocabulary:
 
     spec: str  # the `tokenizers` library's JSON: model, normaliser, pre-tokenizer and added tokens
     pieces: list[bytes]  # by id: the bytes a token stands for; b"" for an id with no token
+    missing: frozenset[int] = field(default=frozenset(), kw_only=True)  # ids with no token
     special: dict[str, int]  # control tokens by their text
     added: dict[str, int]  # tokens that are matched in text before all others: the control tokens and more
     named: dict[str, str]  # what templates call them: {"bos_token": "<s>", "eos_token": "</s>", ...}

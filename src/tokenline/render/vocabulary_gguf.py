@@ -15,7 +15,7 @@ from tokenline.render.pretokenizers import PreTokenizer, find_pretokenizer, know
 from tokenline.render.vocabulary import END_OF_TURN, Vocabulary, byte_of_character, bytes_of_token, end_of_turn_ids
 
 # llama_token_type of llama.cpp: what `tokenizer.ggml.token_type` holds for each id
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # 5: a place that is not used
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 # Our names of sampling values, and what llama.cpp calls them in a GGUF file (llama_model_meta_key_str)
 _SAMPLING = {
@@ -181,6 +181,7 @@ class _Reader:
         return Vocabulary(
             spec=json.dumps(spec, ensure_ascii=False),
             pieces=self._pieces(byte_level),
+            missing=frozenset(id for id, kind in enumerate(self.types) if kind == UNUSED),
             special=special,
             added={**special, **user},
             named=named,

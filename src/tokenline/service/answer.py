@@ -33,7 +33,7 @@ class Prompt:
     make_parser: Callable[[], OutputParser | None] = lambda: None
     continues_text: bool = False  # the line ends within a text that the answer continues
     tool_places: tuple[int, ...] = ()  # where in the request the tools stand that its constraint is made of
-    on_answer: Callable[[Sequence[int]], None] | None = None  # called with all ids of each choice that has finished
+    on_answer: Callable[[Sequence[int]], None] | None = None  # called with the ids of a choice of which no more comes
 
 
 class AnswerFailed(Exception):
@@ -60,6 +60,7 @@ class Answer:
         self._steps: StepStream | None = None
         self._first: asyncio.Task[Step] | None = None
         self._events: deque[Event] = deque()  # of the latest step
+        self._closed = False
 
     @property
     def num_choices(self) -> int:
@@ -158,6 +159,11 @@ class Answer:
             await asyncio.gather(self._first, return_exceptions=True)
         if self._steps is not None:
             await self._steps.aclose()
+        if not self._closed:
+            self._closed = True
+            for choice in self._choices:
+                if choice.end is None:  # the client has gone, and may send back what it got
+                    choice.remember()
 
 
 class _Choice:
@@ -185,8 +191,7 @@ class _Choice:
         if stream.stopped or step.finish_reason is not None:
             deltas += stream.finish(cut=step.finish_reason is FinishReason.LENGTH)
             self.end = stream.end_reason
-            if self.prompt.on_answer is not None and not stream.stopped:  # cut at a stop string it is another text
-                self.prompt.on_answer(self._ids)
+            self.remember()
         self._deltas += deltas
         return Piece(
             index,
@@ -198,6 +203,11 @@ class _Choice:
             end=self.end,
             stop_string=stream.stop_string,
         )
+
+    def remember(self) -> None:
+        """No more of the answer comes."""
+        if self.prompt.on_answer is not None and self._ids:
+            self.prompt.on_answer(self._ids)
 
     def message(self) -> Message:
         return self.stream.message(self._deltas)

@@ -27,6 +27,8 @@ from tokenline.render.renderer import Renderer
 from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.request import (
+    MAX_CHOICES,
+    MAX_PROMPT_LOGPROBS,
     MAX_SALT_CHARACTERS,
     MAX_STOP_CHARACTERS,
     MAX_STOP_IDS,
@@ -51,6 +53,12 @@ def check_values(request: GenerationRequest) -> None:
     ranges = TEXT_RANGES if isinstance(request, TextRequest) else RANGES
     for name, accepted in ranges.items():
         accepted.check(name, getattr(limits if hasattr(limits, name) else sampling, name))
+    if isinstance(request, TextRequest) and len(request.prompts) * limits.n > MAX_CHOICES:
+        raise FieldError(
+            ("n",),
+            f"must be at most {MAX_CHOICES // len(request.prompts)} with {len(request.prompts)} prompts, since one "
+            f"request may have up to {MAX_CHOICES} choices in all; got {limits.n}.",
+        )
     if len(limits.stop) > MAX_STOP_STRINGS:
         raise FieldError(("stop",), f"must be {STOP}; got {len(limits.stop)}.")
     for index, text in enumerate(limits.stop):
@@ -63,6 +71,21 @@ def check_values(request: GenerationRequest) -> None:
     if request.output is not None and limits.ignore_eos:
         raise FieldError(
             ("ignore_eos",), "cannot be combined with ", ("output",), ", which says where the answer ends."
+        )
+
+
+def check_scored(request: GenerationRequest, prompt_tokens: int) -> None:
+    """Raise FieldError where the log probabilities of prompts of so many tokens in all would fill the memory."""
+    top = request.sampling.prompt_logprobs
+    if top is None:
+        return
+    times = request.limits.n if isinstance(request, TextRequest) else 1  # each choice of a text repeats them
+    wanted = prompt_tokens * (top + 1) * times
+    if wanted > MAX_PROMPT_LOGPROBS:
+        raise FieldError(
+            ("prompt_logprobs",),
+            f"asks for {wanted} log probabilities of {prompt_tokens} prompt tokens; at most {MAX_PROMPT_LOGPROBS} fit "
+            "one answer. Send fewer prompts at once, or ask for fewer of the most likely tokens.",
         )
 
 

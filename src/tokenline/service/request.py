@@ -53,6 +53,8 @@ RANGES: Mapping[str, Range] = {
     "prompt_logprobs": Range(0, 20, integer=True),
 }
 TEXT_RANGES: Mapping[str, Range] = {**RANGES, "max_tokens": Range(0, MAX_INTEGER, integer=True)}  # of a TextRequest
+MAX_CHOICES = 256  # of all prompts of a request together
+MAX_PROMPT_LOGPROBS = 2**20  # in one answer; each takes some 400 bytes while it is written
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 1024

@@ -18,8 +18,9 @@ from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
 from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
+from tokenline.service.fit import check_chat_line, check_line
 from tokenline.service.parsers import ParserChoice
-from tokenline.service.prepare import Room, chat_constraint, check_tool_choice, check_values
+from tokenline.service.prepare import Room, chat_constraint, check_scored, check_tool_choice, check_values
 from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
 
 LARGE_BYTES = 64 * 1024
@@ -60,6 +61,8 @@ class Service:
         namespace = namespace_of(request)
         line = await self.chat_line(request.chat, namespace, request.size)
         check_tool_choice(request)
+        check_chat_line(line, self.engine.limits.vocab_size, request.chat, self.renderer)
+        check_scored(request, len(line))
         constraint = chat_constraint(self.parsers, request, line)
         prompt = Prompt(
             line=line,
@@ -89,6 +92,7 @@ class Service:
                     continues_text=True,
                 )
             )
+        check_scored(request, sum(len(prompt.line) for prompt in prompts))
         return Answer(self.engine, self.renderer.tokenizer, prompts)
 
     def _request(
@@ -119,6 +123,7 @@ class Service:
             line = self.renderer.ids(given, place, vocab_size=self.room.vocab_size)
         if len(line) == 0:
             raise FieldError(place, "has no tokens; there is nothing to continue.")
+        check_line(line, self.engine.limits.vocab_size, place, self.renderer)
         return line
 
     async def _infill_line(self, request: TextRequest, given: str | list[int], suffix: str, place: Path) -> Line:
@@ -132,7 +137,9 @@ class Service:
             self.room.check_text(given + suffix, place)
             return infiller.line(given, suffix, place, ("suffix",))
 
-        return await _aside(request.size, make)
+        line = await _aside(request.size, make)
+        check_line(line, self.engine.limits.vocab_size, place, self.renderer)
+        return line
 
     async def chat_line(self, chat: ChatInput, namespace: Namespace, size: int = 0, *, to_count: bool = False) -> Line:
         """The line of a conversation. `namespace`: within which answers that come back as history keep their ids.

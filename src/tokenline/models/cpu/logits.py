@@ -18,6 +18,9 @@ class NumpyLogits:
         ids = np.argmax(self.values, axis=1)
         return self.values[np.arange(len(ids)), ids], ids
 
+    def forbid(self, ids: np.ndarray) -> None:
+        self.values[:, ids] = -np.inf
+
     def choose(self, rows: Sequence[RowSampling]) -> np.ndarray:
         vocab = self.values.shape[1]
         memory = workspace(vocab) if any(row.temperature > 0 for row in rows) else None
@@ -43,6 +46,7 @@ class NumpyLogits:
         with np.errstate(invalid="ignore"):  # of a broken row
             log_total = float(largest) + float(np.log(np.exp(values - largest).sum(dtype=np.float64)))
         best = most_likely(values, min(top, len(values)))
+        best = best[values[best] != -np.inf]  # forbidden ones
         likely = values[best].astype(np.float64) - log_total
         logprob = float(values[token_id]) - log_total
         rank = int(np.count_nonzero(values > values[token_id])) + 1

@@ -40,6 +40,9 @@ def config_from_hf(values: Mapping[str, Any], where: str = "config.json") -> Mod
             f"quantization_config ({method}) is not supported; "
             "use the unquantised checkpoint (tokenline quantises while loading) or a GGUF file"
         )
+    fields.refuse("attention_chunk_size", "per_layer_config")  # which transformers reads for any family
+    if not fields.flag("is_causal", True):
+        raise fields.error("is_causal false is not supported")
     return family.from_hf(fields)
 
 

@@ -27,6 +27,10 @@ class TorchLogits:
         values, ids = torch.max(self.values, dim=-1)
         return values.cpu().numpy(), ids.cpu().numpy()
 
+    @torch.inference_mode()
+    def forbid(self, ids: np.ndarray) -> None:
+        self.values[:, torch.from_numpy(ids).to(self.values.device)] = -math.inf
+
     def choose(self, rows: Sequence[RowSampling]) -> np.ndarray:
         if self.values.is_cuda:
             return choose(self.values, rows).cpu().numpy()

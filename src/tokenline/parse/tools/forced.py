@@ -18,11 +18,11 @@ class NamedCallReader:
         yield from read_reasoning(source, sink)
         source.record("")
         yield from source.space()
-        if (yield from source.peek()) and sink.begin_call(self._name):
-            if (yield from copy_arguments(source, sink.arguments)):
-                sink.end_call()
-                source.recorded()
-                return
+        begun = bool((yield from source.peek())) and sink.begin_call(self._name)
+        if begun and (yield from copy_arguments(source, sink.arguments)):
+            sink.end_call()
+            source.recorded()
+            return
         give_back(source, sink)
 
 

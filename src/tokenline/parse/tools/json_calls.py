@@ -35,6 +35,8 @@ class JsonCalls:
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
         while (yield from read_content(source, sink, *self._form.begin)) is not None:
+            if (yield from source.follows("```", after_space=True)):  # a Markdown code block around them
+                yield from source.follows("json")
             if not (yield from read_calls(source, sink, end=self._form.end)):
                 give_back(source, sink)
                 continue
@@ -44,10 +46,16 @@ class JsonCalls:
 
 
 def read_calls(
-    source: Source, sink: Sink, separators: tuple[str, ...] = (), end: str | None = None
+    source: Source,
+    sink: Sink,
+    separators: tuple[str, ...] = (),
+    *,
+    bare: bool = False,
+    end: str | None = None,
 ) -> Reading[bool]:
     """One call, several (with one of `separators` between them, or none), or a list of calls. False if there is none,
-    or the last is broken; what is recorded then begins with the broken one. `end`: the marker behind calls.
+    or the last is broken; what is recorded then begins with the broken one. `bare`: see `read_call`. `end`: the
+    marker behind calls.
     """
     if (yield from source.follows("[", after_space=True)):
         after = (",", "]")
@@ -57,7 +65,7 @@ def read_calls(
     while (yield from source.follows("{", after_space=True, consume=False)):
         if calls:
             source.record("")
-        if not (yield from read_call(source, sink, end=end)):
+        if not (yield from read_call(source, sink, bare=bare, end=end)):
             return False
         calls += 1
         if after and (yield from source.follows(*after, after_space=True)) == "]":

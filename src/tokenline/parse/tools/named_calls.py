@@ -15,6 +15,7 @@ from tokenline.parse.tools.json_calls import copy_arguments, read_calls
 from tokenline.parse.tools.schema import ToolSchemas
 
 _MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")  # the only form that Mistral's templates take back
+_NAMELESS_ID = re.compile(r"[0-9]*|(call|chatcmpl|toolu)[\w\-]*")  # as servers make them
 _MAX_NAME = 256  # characters; OpenAI allows 64
 
 
@@ -150,7 +151,8 @@ class KimiCalls:
             return False
         name, arguments = call.get("name"), call.get("arguments", call.get("parameters"))
         if not (isinstance(name, str) and isinstance(arguments, dict) and sink.tool(name) is not None):
-            name, arguments = self._schemas.taking(call), call
+            name = self._schemas.taking(call) if _NAMELESS_ID.fullmatch(call_id) else None
+            arguments = call
         if name is None or sink.begin_call(name, call_id) is None:
             return False
         sink.arguments(json.dumps(arguments, ensure_ascii=False))

@@ -7,7 +7,8 @@ schema is handed over as a string, for the client to judge; a call is never drop
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokenline.parse.json_text import escaped, whole_value
@@ -85,9 +86,59 @@ class ToolSchemas:
 
     def types(self, tool: str, parameter: str) -> frozenset[str]:
         """JSON types that the schema allows for this parameter; empty if it says nothing."""
+        return self.arguments(tool).member(parameter).types
+
+    def arguments(self, tool: str) -> "ValueSchema":
+        """The schema of all arguments of a tool."""
         root = self._parameters.get(tool, {})
-        properties = root.get("properties")
-        return _types(properties.get(parameter), root, 0) if isinstance(properties, Mapping) else frozenset()
+        return ValueSchema(root, root)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSchema:
+    """The schema of a value; `root` is that of the tool, to which references point."""
+
+    schema: object
+    root: Schema
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The JSON types it allows; empty if it says nothing."""
+        return _types(self.schema, self.root, 0)
+
+    def member(self, name: str) -> "ValueSchema":
+        """Of a property of the object; an empty one if nothing is said of it."""
+        return self._inner(lambda schema: _member(schema, name))
+
+    @property
+    def items(self) -> "ValueSchema":
+        """Of the items of the list."""
+        return self._inner(lambda schema: schema.get("items"))
+
+    def _inner(self, inner: Callable[[Schema], object]) -> "ValueSchema":
+        found = next((schema for schema in _alternatives(self.schema, self.root, 0) if inner(schema) is not None), {})
+        return ValueSchema(inner(found), self.root)
+
+
+def _member(schema: Schema, name: str) -> object:
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and name in properties:
+        return properties[name]
+    return schema.get("additionalProperties")
+
+
+def _alternatives(schema: object, root: Schema, depth: int) -> Iterator[Schema]:
+    """The schemas of which a value may be, itself first."""
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return
+    if isinstance(reference := schema.get("$ref"), str):
+        yield from _alternatives(_resolve(reference, root), root, depth + 1)
+        return
+    yield schema
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if isinstance(alternatives := schema.get(keyword), list):
+            for alternative in alternatives:
+                yield from _alternatives(alternative, root, depth + 1)
 
 
 def _types(schema: object, root: Schema, depth: int) -> frozenset[str]:

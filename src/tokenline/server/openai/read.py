@@ -5,7 +5,7 @@ Fields that have another name here than in the service, the request's `places` r
 
 from typing import Any
 
-from tokenline.fields import FieldError, Places, shown
+from tokenline.fields import FieldError, Path, Places, shown
 from tokenline.render.chat_input import ChatInput
 from tokenline.server.openai.constraints import output_format
 from tokenline.server.openai.thinking import read_thinking
@@ -68,6 +68,7 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
         raise FieldError(("suffix",), "cannot be combined with ", ("echo",), ": true.")
     output, place = output_format(body)
     prompts, listed = read_prompts(body.prompt)
+    scored: dict[Path, Path] = {} if body.prompt_logprobs is not None else {("prompt_logprobs",): ("logprobs",)}
     return TextRequest(
         id=request_id,
         caller=caller,
@@ -80,7 +81,7 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
         output=output,
         reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
-        places=Places({**body.moved, ("output",): place}),
+        places=Places({**body.moved, ("output",): place, **scored}),
     )
 
 
@@ -88,15 +89,12 @@ def chat_input(body: TemplateBody) -> ChatInput:
     """What the template gets to see: messages and tools exactly as they came."""
     continues = bool(body.continue_final_message)
     thinking = read_thinking(body)
-    kwargs = dict(body.chat_template_kwargs or {})
-    if thinking.effort is not None:
-        kwargs.setdefault("reasoning_effort", thinking.effort)
     return ChatInput(
         messages=body.messages,
         tools=body.tools or None,
         add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=continues,
-        template_kwargs=kwargs,
+        template_kwargs=dict(body.chat_template_kwargs or {}),
         reasoning_effort=thinking.effort,
         thinking=thinking.on,
     )
