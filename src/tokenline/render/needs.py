@@ -54,7 +54,7 @@ class TemplateNeeds:
     no_content: NoContent
     ids: IdForm
     single_calls: bool  # it refuses or drops a second call in one message, and takes two messages instead
-    text_apart: bool  # it drops the text beside calls, and shows it in a message of its own
+    text_apart: bool  # it drops or misplaces the text beside calls, and shows it in a message of its own
     thought_apart: bool  # the same where the message has reasoning as well
     results: bool  # it shows what tools returned
     tools: bool  # it shows the request's tools, or says itself why not
@@ -164,7 +164,7 @@ class _Probe:
             outputs = [
                 output for output in (self.attempt([self.USER, self.calling(self.call(), content="")]),) if output
             ]
-        if outputs and not any(self.FUNCTION in output for output in outputs):
+        if outputs and not any(self.VALUE in output for output in outputs):
             self.style = self.style_in_text()
         self.arguments_text = self.wants_text(found)
         self.no_content = self.form_of_no_content(found)
@@ -183,7 +183,7 @@ class _Probe:
         if copied:
             return not any(self.has_own_form(of_object, of_text) for of_object, of_text in copied)
         objects = any(self.KEY in of_object and f"'{self.KEY}'" not in of_object for of_object, _ in pairs)
-        return not objects and any(self.FUNCTION in of_text for _, of_text in pairs)
+        return not objects and any(self.VALUE in of_text for _, of_text in pairs)
 
     def has_own_form(self, of_object: str, of_text: str) -> bool:
         """Whether an object's members are shown, neither as JSON in the place where the text stands nor as Python."""
@@ -200,7 +200,7 @@ class _Probe:
     def form_of_no_content(self, found: Mapping[tuple[bool, NoContent], str | None]) -> NoContent:
         """As transformers has it, which drops what is null, unless only another form shows the call."""
         outputs = {content: found[self.arguments_text, content] for content in NoContent}
-        showing = {content: output for content, output in outputs.items() if output and self.FUNCTION in output}
+        showing = {content: output for content, output in outputs.items() if output and self.VALUE in output}
         if NoContent.ABSENT in showing:
             return NoContent.ABSENT
         if showing:  # the longer one writes "None", or an empty answer beside the call
@@ -229,12 +229,13 @@ class _Probe:
         return self.shows([self.USER, *one_by_one], *wanted)
 
     def wants_text_apart(self, thought: Mapping[str, str]) -> bool:
-        """Whether text beside calls is lost, now or when an answer follows, and is not where it stands apart."""
+        """Whether text beside calls is lost or misplaced, now or when an answer follows, and not where it stands apart."""
         text = "probe beside"
 
         def is_shown(*messages: dict[str, Any]) -> bool:
             chat = [self.USER, *messages, self.result()]
-            return all(self.shows([*chat, *more], text, self.KEY) for more in ([], [self.ANSWER, self.USER]))
+            outputs = [self.attempt([*chat, *more]) or "" for more in ([], [self.ANSWER, self.USER])]
+            return all(0 <= output.find(text) < output.find(self.KEY) for output in outputs)
 
         together = self.calling(self.call(), content=text, **thought)
         apart = ({"role": "assistant", "content": text}, self.calling(self.call(), **thought))
