@@ -1,4 +1,4 @@
-"""What one template wants is found out by trying it, and a request reaches the model whole: the `r2-` cases of layer 2."""
+"""What a template wants is found out by trying it, and a request reaches the model whole: `r2-` cases of layer 2."""
 
 import json
 from collections.abc import Iterable
@@ -78,6 +78,7 @@ def test_two_calls_are_taken_back_each_with_its_result(name: str, swapped: bool)
 
 
 def test_every_template_shows_two_calls_or_says_that_it_cannot() -> None:
+    refused: dict[str, str] = {}
     for file in template_files():
         renderer = ChatRenderer({"default": file.read_text("utf-8")}, NAMED)
         try:
@@ -87,9 +88,10 @@ def test_every_template_shows_two_calls_or_says_that_it_cannot() -> None:
                 )
             ).text
         except RenderError as error:
-            assert "firefunction" in file.stem or "command-r-plus" in file.stem, (file.stem, error.message)
+            refused[file.stem] = error.message
             continue
         assert all(piece in rendered for piece in ("Oslo", "Rome", "nine", "thirty", "ping")), file.stem
+    assert all("firefunction" in name or "command-r-plus" in name for name in refused), refused
 
 
 @pytest.mark.parametrize("name", ["mistralai-Mistral-Nemo-Instruct-2407", "Mistral-Small-3.2-24B-Instruct-2506"])
@@ -142,6 +144,8 @@ def test_a_result_without_a_name_is_found_by_its_id() -> None:  # r2-23
         "meta-llama-Llama-3.1-8B-Instruct",
         "openai-gpt-oss-120b",
         "MiniMax-M1",
+        "mistralai-Mistral-Nemo-Instruct-2407",
+        "Mistral-Small-3.2-24B-Instruct-2506",
     ],
 )
 def test_neither_calls_nor_the_text_beside_them_are_lost(name: str, content: str | None) -> None:
@@ -150,6 +154,12 @@ def test_neither_calls_nor_the_text_beside_them_are_lost(name: str, content: str
         rendered = text(collection(name), USER, message, result("a12345678", "nine"), *more)
         assert in_order(rendered, [content or "", "get_weather", "Oslo", "nine"])
         assert "None" not in rendered
+
+
+def test_text_beside_a_call_stands_where_the_model_wrote_it() -> None:
+    message = calling(tool_call("a12345678", "Oslo"), content="Let me look.")
+    rendered = text(collection("mistralai-Mistral-Nemo-Instruct-2407"), USER, message, result("a12345678", "nine"))
+    assert '[INST]q[/INST]Let me look.[TOOL_CALLS][{"name": "get_weather", ' in rendered
 
 
 def test_text_and_reasoning_beside_a_call_are_taken_together() -> None:
@@ -186,7 +196,7 @@ def test_a_system_message_stays_in_a_loop_of_calls() -> None:
 
 
 def test_a_message_that_ends_in_calls_cannot_be_continued() -> None:
-    chat = ChatInput([USER, calling(content="x", *[tool_call("a", "Oslo")])], None, False, True)
+    chat = ChatInput([USER, calling(tool_call("a", "Oslo"), content="x")], None, False, True)
     for name in ("Qwen-Qwen3-0.6B", "LFM2-8B-A1B", "meta-llama-Llama-3.1-8B-Instruct"):
         with pytest.raises(RenderError) as caught:
             collection(name).render(chat)
@@ -318,7 +328,7 @@ def test_a_template_may_change_its_own_lists_and_no_others() -> None:
     rendered = text(collection("Kimi-K2-Instruct"), USER, TWO, result("a12345678", "nine"), result("b12345678", "ten"))
     assert in_order(rendered, ["functions.get_weather:1", "Return of functions.get_weather:0", "nine", "weather:1"])
     for source in ("{% set _ = messages.append(1) %}", "{% set _ = messages[0].parts.append(1) %}"):
-        with pytest.raises(RenderError, match="SecurityError|refused|unsafe"):
+        with pytest.raises(RenderError, match=r"SecurityError|refused|unsafe"):
             text(ChatRenderer({"default": source}, NAMED), {**USER, "parts": [1]})
     grows = "{% set x = [1] %}{% for i in range(64) %}{% set _ = x.extend(x) %}{% endfor %}{{ x | length }}"
     with pytest.raises(RenderError, match="that long"):

@@ -56,6 +56,7 @@ class TemplateNeeds:
     single_calls: bool  # it refuses or drops a second call in one message, and takes two messages instead
     text_apart: bool  # it drops or misplaces the text beside calls, and shows it in a message of its own
     thought_apart: bool  # the same where the message has reasoning as well
+    text_lost: tuple[str, str] | None  # it drops that text in any case: what it writes before an answer, before a call
     results: bool  # it shows what tools returned
     tools: bool  # it shows the request's tools, or says itself why not
     system: bool  # it accepts a system message
@@ -132,6 +133,7 @@ class _Probe:
     def needs(self) -> TemplateNeeds:
         self.find_form_of_calls()
         by_template = self.style is CallStyle.TEMPLATE
+        apart = by_template and self.wants_text_apart({})
         results = self.shows([self.USER, self.calling(self.call()), self.result("probe outcome")], "probe outcome")
         return TemplateNeeds(
             roles=self.roles(results),
@@ -142,7 +144,8 @@ class _Probe:
             no_content=self.no_content,
             ids=self.ids() if by_template else IdForm.ANY,
             single_calls=by_template and self.wants_single_calls(),
-            text_apart=by_template and self.wants_text_apart({}),
+            text_apart=apart,
+            text_lost=self.openings() if by_template and not apart and self.loses_text() else None,
             thought_apart=by_template and self.wants_text_apart({"reasoning_content": "hm", "thinking": "hm"}),
             results=results,
             tools=self.shows_tools(),
@@ -229,7 +232,7 @@ class _Probe:
         return self.shows([self.USER, *one_by_one], *wanted)
 
     def wants_text_apart(self, thought: Mapping[str, str]) -> bool:
-        """Whether text beside calls is lost or misplaced, now or when an answer follows, and not where it stands apart."""
+        """Whether text beside calls is lost or misplaced, now or once an answer follows, but not when it is apart."""
         text = "probe beside"
 
         def is_shown(*messages: dict[str, Any]) -> bool:
@@ -240,6 +243,18 @@ class _Probe:
         together = self.calling(self.call(), content=text, **thought)
         apart = ({"role": "assistant", "content": text}, self.calling(self.call(), **thought))
         return not is_shown(together) and is_shown(*apart)
+
+    def loses_text(self) -> bool:
+        chat = [self.USER, self.calling(self.call(), content="probe beside"), self.result()]
+        output = self.attempt(chat)
+        return output is not None and self.KEY in output and "probe beside" not in output
+
+    def openings(self) -> tuple[str, str] | None:
+        """What the template writes between a question and an answer, and between it and the name in a call."""
+        answered, called = (self.attempt([self.USER, last]) or "" for last in (self.ANSWER, self.calling(self.call())))
+        start = _common(answered, called)
+        answer, name = answered.find(self.ANSWER["content"], start), called.find(self.FUNCTION, start)
+        return (answered[start:answer], called[start:name]) if answer >= 0 and name > start else None
 
     def roles(self, results: bool) -> frozenset[str]:
         """All roles that may be used: without "tool" where the template silently leaves out a tool's results."""
