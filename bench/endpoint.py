@@ -38,6 +38,7 @@ class Endpoint:
     def __init__(self, name: str, url: str, api_key: str | None = None, pid: int | None = None):
         """`pid`: the server's process, if it is one of this machine."""
         self.name = name
+        self.url = url
         self.pid = pid
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = httpx.AsyncClient(

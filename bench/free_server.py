@@ -53,6 +53,7 @@ class FreeModel:
         self.device = "cpu"
         self.weight_bytes = 0
         self.precision = "none"
+        self.arithmetic = "none"
         self._ids = np.asarray(ids)
         self._logits = np.zeros((max_rows, self.config.vocab_size), np.float32)
         self._said = (np.empty(0, np.int64), np.empty(0, np.int64))  # rows and ids of the last step

@@ -1,4 +1,4 @@
-"""A GGUF file as the folder of safetensors and JSON that vLLM wants: the same weights, dequantised to bfloat16."""
+"""A GGUF file as the folder of safetensors and JSON that vLLM and transformers want: the same weights, dequantised."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tokenline.render.tokenizer import Tokenizer
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 
 
-def write_hf_folder(model: Path, folder: Path) -> None:
+def write_hf_folder(model: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Decoders with plain rotary embeddings and byte-level BPE without BOS: SmolLM2, Qwen 2 and 3."""
     weights, words = open_checkpoint(model), Tokenizer.from_model(model).vocabulary
     shape = weights.config
@@ -43,7 +43,7 @@ def write_hf_folder(model: Path, folder: Path) -> None:
         "rope_theta": rope.theta,
         "tie_word_embeddings": shape.tied_head,
         "eos_token_id": sorted(words.end_ids),
-        "torch_dtype": "bfloat16",
+        "torch_dtype": str(dtype).removeprefix("torch."),
     }
     if config_from_hf(config) != shape:
         raise ValueError(f"{model.name}: config.json cannot say all of {shape}")
@@ -52,8 +52,6 @@ def write_hf_folder(model: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in (("config", config), ("tokenizer", tokenizer), ("tokenizer_config", {**names, **words.named})):
         (folder / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False), "utf-8")
-    tensors = {
-        family.hf_names.name(name): torch.from_numpy(weights.read(name)).to(torch.bfloat16) for name in weights.shapes
-    }
+    tensors = {family.hf_names.name(name): torch.from_numpy(weights.read(name)).to(dtype) for name in weights.shapes}
     save_file(tensors, folder / "unfinished", {"format": "pt"})
     (folder / "unfinished").rename(folder / "model.safetensors")

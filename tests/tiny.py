@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     Gemma3ForCausalLM,
@@ -122,6 +123,17 @@ def make_tiny(family: str, folder: Path, *, seed: int = 0, sharded: bool = False
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder, max_shard_size="100KB" if sharded else "5GB")
     write_tokenizer(folder)
+    return folder
+
+
+def scale_tensors(folder: Path, factors: dict[str, float]) -> Path:
+    """Multiply some tensors of a checkpoint, by parts of their names; returns the folder."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in tensors:
+        for part, factor in factors.items():
+            if part in name:
+                tensors[name] = tensors[name] * factor
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

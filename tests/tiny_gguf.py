@@ -24,14 +24,18 @@ ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAM
 PERMUTED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.SMOLLM3)  # LlamaModel and what inherits from it
 
 
-def make_tiny_gguf(family: str, path: Path, *, quant: str = "F32", seed: int = 0, **config_overrides: Any) -> Path:
+def make_tiny_gguf(
+    family: str, path: Path, *, quant: str = "F32", seed: int = 0, fuse_qkv: bool = False, **config_overrides: Any
+) -> Path:
     """Write the checkpoint that `make_tiny` would write as one GGUF file, matrices as `quant` ("F32", "Q4_1", ...).
+    `fuse_qkv`: as the converter's --fuse-qkv writes it.
 
     The Hugging Face folder that it was made from is left beside it, as `path` without its suffix.
     """
     folder = make_tiny(family, path.with_suffix(""), seed=seed, **config_overrides)
     config = json.loads((folder / "config.json").read_text())
-    return write_gguf(path, ARCHITECTURES[family], config, load_file(folder / "model.safetensors"), folder, quant)
+    tensors = load_file(folder / "model.safetensors")
+    return write_gguf(path, ARCHITECTURES[family], config, tensors, folder, quant, fuse_qkv)
 
 
 def write_gguf(
@@ -41,6 +45,7 @@ def write_gguf(
     tensors: dict[str, np.ndarray],
     tokenizer: Path,
     quant: str,
+    fuse_qkv: bool = False,
 ) -> Path:
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
@@ -69,6 +74,7 @@ def write_gguf(
     if arch == gguf.MODEL_ARCH.GEMMA3:
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    stored: dict[str, np.ndarray] = {}
     for name, values in tensors.items():
         if arch in PERMUTED and ".q_proj." in name:
             values = permute(values, heads)
@@ -76,11 +82,17 @@ def write_gguf(
             values = permute(values, kv_heads)
         if arch == gguf.MODEL_ARCH.GEMMA3 and name.endswith("norm.weight"):
             values = values + 1  # Gemma3Model.modify_tensors
-        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert stored is not None, name
+        stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored_name is not None, name
+        stored[stored_name] = values
+    if fuse_qkv:
+        for name in [name for name in stored if ".attn_q." in name]:
+            parts = [stored.pop(name.replace("attn_q.", f"attn_{part}.")) for part in "qkv"]
+            stored[name.replace("attn_q.", "attn_qkv.")] = np.concatenate(parts)
+    for name, values in stored.items():
         kind = gguf.GGMLQuantizationType[quant if values.ndim > 1 else "F32"]
         blocks = quantize_q4_k(values) if kind.name == "Q4_K" else gguf.quantize(values, kind)
-        writer.add_tensor(stored, blocks, raw_dtype=kind)
+        writer.add_tensor(name, blocks, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -24,6 +24,7 @@ FACTS = ServerFacts(
     disk=DiskFacts(Path("/kv"), 5 << 20, 10 << 30),
     tool_parser="hermes",
     reasoning_parser=None,
+    sampling="temperature 0.8, top_k 40",
     host="127.0.0.1",
     needs_key=False,
 )
@@ -45,6 +46,7 @@ def test_the_banner_says_how_large_the_caches_are() -> None:
         "device": "cpu, float32",
         "KV cache": "1.5 GiB (65,536 tokens), up to 8,192 per conversation",
         "disk cache": "5.0 MiB of 10.0 GiB in /kv",
+        "sampling": "temperature 0.8, top_k 40, unless a request says otherwise",
         "parsers": "tool calls hermes, reasoning none",
     }
     assert "disk cache" not in replace(FACTS, disk=None).rows()

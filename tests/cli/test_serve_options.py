@@ -73,3 +73,28 @@ def test_cache_folders(tmp_path: Path) -> None:
 def test_values_are_refused_in_our_words(options: list[str], said: str) -> None:
     """Neither Typer's nor pydantic's: "Value error, ...", "Input should be ..."."""
     assert refusal(*options).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            "temperature=1",
+            "not JSON (Expecting value: line 1 column 1 (char 0)); write it like '{\"temperature\": 0.5}'",
+        ),
+        ("[1]", "must be a JSON object such as '{\"temperature\": 0.5}'"),
+        ('{"temperature": 3}', "'temperature' must be a number from 0 to 2; got 3."),
+        ('{"top_k": 1.5}', "'top_k' must be an integer: 0 or -1 for off, or from 1 to 2147483647; got 1.5."),
+        ('{"top_p": "much"}', "'top_p' must be a number from 0 to 1; got \"much\"."),
+        ('{"min_p": true}', "'min_p' must be a number from 0 to 1; got true."),
+        ('{"top_p": NaN}', "'top_p' must be a number from 0 to 1; got NaN."),
+        ('{"top_k": Infinity}', "'top_k' must be an integer: 0 or -1"),
+        (
+            '{"best_of": 3}',
+            "'best_of' is not a sampling value; use one of temperature, top_k, top_p, min_p, repetition_penalty.",
+        ),
+    ],
+)
+def test_sampling_defaults(values: str, said: str) -> None:
+    refused = refusal("--override-generation-config", values)
+    assert refused.startswith(f"--override-generation-config: {said}")

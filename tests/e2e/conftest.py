@@ -44,7 +44,8 @@ def served(smollm2: Path) -> Iterator[Served]:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, "the server ended at its start"
-        served = Served(**json.loads(line))
+        announced = json.loads(line)
+        served = Served(announced["url"], announced["model"])
         yield served
         served.http.close()
         process.stdin.close()  # which ends it

@@ -51,8 +51,11 @@ class LedgerModel:
         self.device = "cpu"
         self.weight_bytes = 0
         self.precision = "exact"
+        self.arithmetic = "integers"
         self.tokens_computed = 0
+        self.most_logits = 0  # rows of them in one step
         self.fail_on: int | None = None  # raise when a batch has this id
+        self.broken = False  # raise whatever the batch is
         self.nan_on: int | None = None  # broken logits where a line ends with this id
 
     def kv_bytes_per_token(self) -> int:
@@ -66,11 +69,13 @@ class LedgerModel:
 
     def forward(self, batch: Batch, kv: KVPool) -> NumpyLogits:
         assert isinstance(kv, LedgerPool)
-        if self.fail_on is not None and self.fail_on in batch.ids:
+        if self.broken or (self.fail_on is not None and self.fail_on in batch.ids):
             raise RuntimeError("the ledger was told to fail")
         self.tokens_computed += len(batch.ids)
         logits = np.full((len(batch.logit_rows), VOCAB), -10.0, np.float32)
-        rows = list(batch.logit_rows)
+        rows = batch.logit_rows.tolist()
+        assert rows == sorted(set(rows))
+        self.most_logits = max(self.most_logits, len(rows))
         for sequence in batch.sequences:
             new = batch.ids[sequence.start : sequence.start + sequence.length]
             end = sequence.context + sequence.length
@@ -80,18 +85,23 @@ class LedgerModel:
             for position, token_id in zip(expected_positions, new, strict=True):
                 kv.ids[sequence.block_table[position // kv.block_size], position % kv.block_size] = token_id
             read = kv.ids[sequence.block_table].reshape(-1)[:end]
-            last_row = sequence.start + sequence.length - 1
-            if last_row in rows:
-                row = rows.index(last_row)
-                logits[row, next_id(read)] = 10.0
-                if self.nan_on == read[-1]:
-                    logits[row] = float("nan")
+            for row, wanted in enumerate(rows):
+                if 0 <= wanted - sequence.start < sequence.length:
+                    line = read[: sequence.context + wanted - sequence.start + 1]
+                    logits[row, next_id(line)] = 10.0
+                    if self.nan_on == line[-1]:
+                        logits[row] = float("nan")
         return NumpyLogits(logits)
 
 
 def next_id(line: np.ndarray) -> int:
     """The id that the ledger model continues a line with."""
     return zlib.crc32(np.asarray(line, np.int64).tobytes()) % VOCAB
+
+
+def is_expected(prompt: list[int]) -> list[bool]:
+    """Whether the ledger model would have continued with each id of a prompt but the first."""
+    return [next_id(np.asarray(prompt[:place])) == prompt[place] for place in range(1, len(prompt))]
 
 
 def expected_answer(prompt: list[int], max_tokens: int, stop_ids: frozenset[int] = frozenset()) -> list[int]:

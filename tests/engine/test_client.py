@@ -43,7 +43,7 @@ FORMS = [
     spec.StrictTools((FUNCTION,), "hermes"),
 ]
 VALUES = [
-    *(spec.ConstraintSpec(form, "</think>") for form in FORMS),
+    *(spec.ConstraintSpec(form, spec.Reasoning((), ("</think>",), opened=True)) for form in FORMS),
     SamplingParams(max_tokens=3, logit_bias={5: -1.0}, stop_ids=frozenset([2]), seed=2**63),
     Namespace("caller", None, "salt"),
     Step("r", 1, (3, 4), (TokenLogprob(-0.5, ((3, -0.5),)),), FinishReason.STOP, CacheUse(9, 4, 5, evicted_ago_s=1.5)),
@@ -119,6 +119,7 @@ class Pickling:
 class _PicklingSteps:
     def __init__(self, steps):
         self._steps = steps
+        self.left_out = through(steps.left_out)
 
     def __aiter__(self):
         return self

@@ -12,23 +12,30 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.engine.ledger import LedgerModel, expected_answer
-from tokenline.engine.core import EngineCore, StepFailed
+from tests.engine.ledger import VOCAB, LedgerModel, expected_answer, is_expected
+from tokenline.engine.core import EngineCore
 from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefix_hashes import PrefixHashes
-from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step
+from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request, SamplingParams, Step, TokenLogprob
 
 MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where thousands of small files cost little
 
 
-def make_core(num_blocks=64, block_size=4, max_num_seqs=8, max_batch_tokens=16, model=None, disk=None) -> EngineCore:
+def make_core(
+    num_blocks=64, block_size=4, max_num_seqs=8, max_batch_tokens=16, model=None, disk=None, max_scored=1000
+) -> EngineCore:
     model = model or LedgerModel()
     limit = min(model.config.max_positions, num_blocks * block_size)
-    return EngineCore(model, num_blocks, block_size, max_num_seqs, max_batch_tokens, limit, disk)
+    scored_bytes = 4 * model.config.vocab_size * max_scored
+    return EngineCore(
+        model, num_blocks, block_size, max_num_seqs, max_batch_tokens, limit, disk, scored_logits_bytes=scored_bytes
+    )
 
 
-def make_request(request_id: str, prompt, max_tokens=4, n=1, namespace=None, retention_s=None, **params) -> Request:
+def make_request(
+    request_id: str, prompt, max_tokens=4, n=1, namespace=None, retention_s=None, prompt_logprobs=None, **params
+) -> Request:
     return Request(
         request_id,
         np.asarray(prompt, np.int32),
@@ -36,6 +43,7 @@ def make_request(request_id: str, prompt, max_tokens=4, n=1, namespace=None, ret
         namespace or Namespace(),
         n,
         retention_s=retention_s,
+        prompt_logprobs=prompt_logprobs,
     )
 
 
@@ -46,6 +54,7 @@ class Answers:
         self.ids: dict[tuple[str, int], list[int]] = defaultdict(list)
         self.finish: dict[tuple[str, int], FinishReason] = {}
         self.use: dict[str, CacheUse] = {}
+        self.scores: dict[str, tuple[TokenLogprob, ...] | None] = {}
 
     def take(self, steps: list[Step]) -> None:
         for step in steps:
@@ -57,6 +66,9 @@ class Answers:
             if step.cache_use:
                 assert step.request_id not in self.use, "the prompt was counted twice"
                 self.use[step.request_id] = step.cache_use
+                self.scores[step.request_id] = step.prompt_logprobs
+            else:
+                assert step.prompt_logprobs is None
 
     def run(self, core: EngineCore) -> "Answers":
         while not core.is_idle:
@@ -74,11 +86,12 @@ class EngineMachine(RuleBasedStateMachine):
         max_num_seqs=st.integers(1, 6),
         budget=st.integers(7, 32),
         disk_bytes=st.sampled_from([None, 200_000, 10_000]),
+        max_scored=st.sampled_from([1, 5, 1000]),
     )
-    def start(self, num_blocks, block_size, max_num_seqs, budget, disk_bytes):
+    def start(self, num_blocks, block_size, max_num_seqs, budget, disk_bytes, max_scored):
         self.folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK, ignore_cleanup_errors=True)
         disk = None if disk_bytes is None else DiskSettings(Path(self.folder.name), disk_bytes, "ledger")
-        self.make = lambda: make_core(num_blocks, block_size, max_num_seqs, budget, disk=disk)
+        self.make = lambda: make_core(num_blocks, block_size, max_num_seqs, budget, disk=disk, max_scored=max_scored)
         self.core = self.make()
         self.answers = Answers()
         self.requests: dict[str, Request] = {}
@@ -88,16 +101,17 @@ class EngineMachine(RuleBasedStateMachine):
         prefix=st.integers(0, 3),
         prefix_length=st.integers(0, 40),
         tail=st.lists(st.integers(0, 3), min_size=1, max_size=8),
-        max_tokens=st.integers(1, 12),
+        max_tokens=st.integers(0, 12),
         n=st.sampled_from([1, 1, 1, 3]),
         salt=st.sampled_from([None, None, "other"]),
         retention_s=st.sampled_from([None, None, 86400, 0]),
+        prompt_logprobs=st.sampled_from([None, None, 0, 2]),
     )
-    def add(self, prefix, prefix_length, tail, max_tokens, n, salt, retention_s):
+    def add(self, prefix, prefix_length, tail, max_tokens, n, salt, retention_s, prompt_logprobs):
         limit = self.core.context_limit
         prompt = ([prefix] * prefix_length + tail)[: limit - 1]
         name, max_tokens = f"r{len(self.requests)}", min(max_tokens, limit - len(prompt))
-        request = make_request(name, prompt, max_tokens, n, Namespace(salt=salt), retention_s)
+        request = make_request(name, prompt, max_tokens, n, Namespace(salt=salt), retention_s, prompt_logprobs)
         self.requests[request.request_id] = request
         self.core.add(request)
 
@@ -187,6 +201,24 @@ class EngineMachine(RuleBasedStateMachine):
             assert use.prompt == len(request.prompt_ids)
             assert use.cached + use.computed == use.prompt
             assert 0 <= use.restored <= use.cached <= use.prompt - 1
+            check_scores(request, self.answers)
+            if request.prompt_logprobs is not None and use.prompt > 1:
+                assert use.cached == 0, "what the cache holds has no logits"
+
+
+def check_scores(request: Request, answers: Answers) -> None:
+    """The log probabilities of a prompt are those of a model that gives its own next id 20 more than any other."""
+    scores = answers.scores[request.request_id]
+    if request.prompt_logprobs is None:
+        assert scores is None
+        return
+    assert scores is not None
+    prompt = request.prompt_ids.tolist()
+    best = -np.log1p((VOCAB - 1) * np.exp(-20))
+    expected = [best if likely else best - 20 for likely in is_expected(prompt)]
+    assert [score.logprob for score in scores] == pytest.approx(expected, abs=1e-6)
+    assert [score.rank for score in scores] == [1 if likely else 2 for likely in is_expected(prompt)]
+    assert all(len(score.top) == request.prompt_logprobs for score in scores)
 
 
 EngineMachine.TestCase.settings = settings(
@@ -304,32 +336,6 @@ def test_a_stop_id_ends_the_answer_and_is_part_of_it():
     answers = run(make_core(), make_request("a", [1, 2, 3], max_tokens=6, stop_ids=frozenset([stop])))
     assert answers.ids["a", 0] == full[: full.index(stop) + 1]
     assert answers.finish["a", 0] == FinishReason.STOP
-
-
-def test_a_failed_step_ends_its_own_requests_only():
-    model = LedgerModel()
-    core = make_core(model=model, max_batch_tokens=9, max_num_seqs=8)
-    core.add(make_request("good", [1] * 5, max_tokens=8))
-    core.step()
-    model.fail_on = 77
-    core.add(make_request("bad", [77, 2, 3]))
-    core.add(make_request("later", [4] * 30))
-    answers = Answers()
-    failed = None
-    try:
-        core.step()
-    except StepFailed as failure:
-        failed = failure
-    assert failed is not None
-    answers.take(failed.steps)
-    assert answers.finish["bad", 0] == FinishReason.ERROR
-    core.check_integrity()
-    # "good" shared the batch and ends too; "later" may have, if the budget reached it; whatever is left is served.
-    model.fail_on = None
-    answers.run(core)
-    fresh = run(core, make_request("fresh", [77, 2, 3], max_tokens=3))
-    assert fresh.ids["fresh", 0] == expected_answer([77, 2, 3], 3)
-    assert fresh.use["fresh"].cached == 0, "nothing of a failed step is held"
 
 
 def test_broken_logits_end_one_request_with_an_error():

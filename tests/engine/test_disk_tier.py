@@ -180,7 +180,7 @@ def test_namespaces_never_share(tmp_path, cores):
     assert cached(ask(core, PROMPT, namespace=Namespace(caller="a"))) == (28, 28)
 
 
-@pytest.mark.parametrize("change", ["name", "block size", "layout", "weights", "precision"])
+@pytest.mark.parametrize("change", ["name", "block size", "layout", "weights", "precision", "arithmetic", "device"])
 def test_other_models_and_layouts_never_share(tmp_path, cores, change, monkeypatch):
     core = cores(tmp_path)
     ask(core, PROMPT)
@@ -190,8 +190,8 @@ def test_other_models_and_layouts_never_share(tmp_path, cores, change, monkeypat
         monkeypatch.setattr("tests.engine.ledger.LedgerPool.layout", "ledger float64")
     if change == "weights":
         model.weight_bytes = 7
-    if change == "precision":
-        model.precision = "rounded"
+    if change in ("precision", "arithmetic", "device"):
+        setattr(model, change, "another")
     name = "another ledger" if change == "name" else "ledger"
     core = cores(tmp_path, model_name=name, block_size=8 if change == "block size" else 4, model=model)
     assert cached(ask(core, PROMPT)) == (0, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engine.ledger import LedgerModel, expected_answer
+from tests.engine.ledger import VOCAB, LedgerModel, expected_answer
 from tests.limits import HANG_S
 from tokenline.engine import Engine, EngineSettings, FinishReason, Request, RequestRefused, SamplingParams
 from tokenline.engine.errors import SettingError
@@ -145,10 +145,39 @@ async def test_a_failed_step_is_an_error_step_and_the_engine_lives():
         assert (await engine.health()).ok
 
 
-async def test_an_engine_that_keeps_failing_says_so_and_refuses():
+async def test_requests_that_cannot_be_computed_never_stop_the_engine():
     model = LedgerModel()
     async with running(model) as engine:
         model.fail_on = 77
+        for i in range(10):
+            _, reasons, _ = await collect(engine, request(f"bad{i}", [77]))
+            assert reasons[0] == FinishReason.ERROR
+        ids, _, _ = await collect(engine, request("good", [1, 2]))
+        assert ids[0] == expected_answer([1, 2], 4)
+
+
+async def test_a_request_that_cannot_be_begun_ends_alone():
+    async with running() as engine:
+        bad = Request("bad", np.array([1, 2], np.int32), SamplingParams(max_tokens=4, seed="x"), n=2)  # type: ignore[arg-type]
+        _, reasons, _ = await collect(engine, bad)
+        assert set(reasons.values()) == {FinishReason.ERROR}
+        ids, _, _ = await collect(engine, request("good", [1, 2]))
+        assert ids[0] == expected_answer([1, 2], 4)
+
+
+@pytest.mark.parametrize("token_id", [-1, VOCAB, 2**31 - 1])
+async def test_an_id_that_the_model_lacks_is_refused_before_anything_is_begun(token_id):
+    async with running() as engine:
+        with pytest.raises(RequestRefused, match=f"id {token_id}") as refused:
+            await collect(engine, request("a", [1, token_id, 2]))
+        assert refused.value.code == "invalid_value"
+        assert engine.num_open == 0
+
+
+async def test_an_engine_that_keeps_failing_says_so_and_refuses():
+    model = LedgerModel()
+    async with running(model) as engine:
+        model.broken = True
         for i in range(3):
             _, reasons, _ = await collect(engine, request(f"bad{i}", [77]))
             assert reasons[0] == FinishReason.ERROR
@@ -170,7 +199,7 @@ async def test_reset_forgets_the_prefix():
 
 async def test_a_reset_is_answered_when_the_engine_breaks_before_it():
     model, begun, go_on = LedgerModel(), threading.Event(), threading.Event()
-    model.fail_on = 7
+    model.broken = True
     forward = model.forward
 
     def held(batch, kv):

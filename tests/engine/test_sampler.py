@@ -22,7 +22,10 @@ def sequence(prompt=(1, 2), generated=(), choice=0, **params) -> Sequence:
 
 
 def sample(logits: NumpyLogits, sequences: list[Sequence]) -> list[Sampled | SamplingError]:
-    return sampler.sample(logits, sequences, logits.values.shape[1])
+    results = sampler.sample(logits, sequences, logits.values.shape[1])
+    for one in sequences:
+        one.drawn = None  # the next call is for another id
+    return results
 
 
 def draw(logits, **params) -> int:

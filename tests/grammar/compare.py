@@ -28,6 +28,7 @@ class Comparison:
     refused: list[str] = field(default_factory=list)
     too_tight: list[str] = field(default_factory=list)
     by_format: int = 0  # forbidden, since formats are enforced, which are annotations by default
+    by_closing: int = 0  # forbidden, since objects are closed that do not say whether they are
     too_loose: list[str] = field(default_factory=list)
     # CPU time, which other work on the machine does not change
     compile_s: list[float] = field(default_factory=list)
@@ -66,15 +67,25 @@ def real(changes: int = 40) -> Iterator[Case]:
 
 
 def compare(
-    compiler: GrammarCompiler, cases: Iterable[Case], *, encode: Encode = encode_bytes, end: int = 256, most: int = 60
+    compiler: GrammarCompiler,
+    cases: Iterable[Case],
+    *,
+    encode: Encode = encode_bytes,
+    end: int = 256,
+    most: int = 60,
+    lenient: bool = False,
+    leaving_open: GrammarCompiler | None = None,
 ) -> Comparison:
-    """Walk each value in three layouts, in any order of members (at most `most` spellings)."""
+    """Walk each value in three layouts, in any order of members (at most `most` spellings).
+
+    lenient: what cannot be enforced is left out. leaving_open: where `compiler` closes objects, one that does not.
+    """
     found = Comparison()
     for case in cases:
         found.schemas += 1
         start = time.process_time()
         try:
-            make = compiler.compile(ConstraintSpec(JsonSchema(case.schema)))
+            make = compiler.compile(ConstraintSpec(JsonSchema(case.schema, lenient)))
         except ConstraintError as error:
             found.refused.append(f"{case.name}: {error}")
             continue
@@ -84,21 +95,26 @@ def compare(
             for layout in LAYOUTS:
                 texts = spellings(value, layout, most)
                 taken = any(_walked(make, text, encode, end, found.mask_s.append) for text in texts)
-                if valid and not taken and _is_by_format(compiler, case.schema, texts[0], encode, end):
+                if valid and not taken and _is_by_format(compiler, case.schema, texts[0], encode, end, lenient):
                     found.by_format += 1
                     break
+                if valid and not taken and leaving_open is not None:
+                    make_open = leaving_open.compile(ConstraintSpec(JsonSchema(case.schema, lenient)))
+                    if any(_walked(make_open, text, encode, end, lambda _: None) for text in texts):
+                        found.by_closing += 1
+                        break
                 if taken != valid:
                     (found.too_loose if taken else found.too_tight).append(f"{case.name}: {texts[0]}")
                     break
     return found
 
 
-def _is_by_format(compiler: GrammarCompiler, schema: Any, text: str, encode: Encode, end: int) -> bool:
+def _is_by_format(compiler: GrammarCompiler, schema: Any, text: str, encode: Encode, end: int, lenient: bool) -> bool:
     """Whether the text is forbidden by a format alone."""
     without = _without_formats(schema)
     if without == schema:
         return False
-    make = compiler.compile(ConstraintSpec(JsonSchema(without)))
+    make = compiler.compile(ConstraintSpec(JsonSchema(without, lenient)))
     return _walked(make, text, encode, end, lambda _: None)
 
 

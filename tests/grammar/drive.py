@@ -115,5 +115,5 @@ def random_answers(make: MakeGrammar, count: int = 20) -> list[str]:
     return found
 
 
-def constraint(form: Any, begins_after: str = "") -> ConstraintSpec:
-    return ConstraintSpec(form, begins_after)
+def constraint(form: Any, before: Any = None) -> ConstraintSpec:
+    return ConstraintSpec(form, before)

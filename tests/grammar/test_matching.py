@@ -1,4 +1,4 @@
-"""A grammar beside free text before it, what it forces, and what happens when the library fails."""
+"""What a grammar forces, and what happens when the library fails."""
 
 import json
 from typing import Any
@@ -8,11 +8,10 @@ import pytest
 
 from tests.grammar.drive import END, PADDED, TOKENS, VOCAB, allowed_ids, byte_compiler, constraint, encode_bytes
 from tests.grammar.kinds import INTEGER, closed
-from tests.parse.fake_tokens import Vocabulary
 from tokenline.grammar.compiler import GrammarCompiler
 from tokenline.grammar.library import LibraryError, on_large_stack
 from tokenline.grammar.matching import GrammarState
-from tokenline.grammar.spec import Choice, Function, JsonSchema, NamedCall, Regex, RequiredCalls, StrictTools
+from tokenline.grammar.spec import Choice, Function, JsonSchema, Regex, RequiredCalls
 
 
 @pytest.fixture(scope="module")
@@ -23,51 +22,6 @@ def compiler() -> GrammarCompiler:
 def accept(grammar: GrammarState, text: str) -> None:
     for byte in text.encode():
         grammar.accept(byte)
-
-
-class TestBeginsAfter:
-    def test_text_before_the_awaited_marker_is_free(self, compiler: GrammarCompiler):
-        grammar = compiler.compile(constraint(Choice(("yes",)), "</think>"))()
-        for byte in "I wonder <b>1</b> 中 </th".encode():
-            assert set(allowed_ids(grammar)) == set(range(VOCAB)) - {END}
-            grammar.accept(byte)
-        accept(grammar, "</think>")
-        assert allowed_ids(grammar).tolist() == [ord("y")]
-
-    def test_an_answer_cannot_end_before_what_it_must_hold(self, compiler: GrammarCompiler):
-        function = Function("f", closed(a=INTEGER), strict=True)
-        for form in (Choice(("yes",)), JsonSchema({}), NamedCall(function), RequiredCalls((function,))):
-            assert END not in allowed_ids(compiler.compile(constraint(form, "</think>"))())
-        assert END in allowed_ids(compiler.compile(constraint(StrictTools((function,), "hermes"), "</think>"))())
-
-    def test_a_marker_that_is_cut_anywhere_or_repeated(self, compiler: GrammarCompiler):
-        grammar = compiler.compile(constraint(Choice(("yes",)), "aab"))()
-        accept(grammar, "aaa")
-        assert len(allowed_ids(grammar)) > 200
-        accept(grammar, "b")
-        assert allowed_ids(grammar).tolist() == [ord("y")]
-
-    @pytest.mark.parametrize(
-        ("piece", "then"), [("</think>\n\n", "y"), ("</think>", "y"), ("</think>ye", "s"), ("x</think> ", "y")]
-    )
-    def test_a_token_that_reaches_into_the_answer(self, piece: str, then: str):
-        tokens = Vocabulary([*(bytes([byte]) for byte in range(256)), "<|end|>", piece], special={256})
-        grammar = GrammarCompiler(tokens, 258, 258, {256}).compile(constraint(Choice(("yes",)), "</think>"))()
-        grammar.accept(257)
-        assert allowed_ids(grammar, 258).tolist() == [ord(then)]
-
-    def test_one_that_goes_wrong_there_is_an_error(self):
-        tokens = Vocabulary([*(bytes([byte]) for byte in range(256)), "<|end|>", "</think>no"], special={256})
-        grammar = GrammarCompiler(tokens, 258, 258, {256}).compile(constraint(Choice(("yes",)), "</think>"))()
-        with pytest.raises(ValueError, match="outside"):
-            grammar.accept(257)
-
-    def test_a_control_token_can_be_awaited(self):
-        tokens = Vocabulary([*(bytes([byte]) for byte in range(256)), "<|end|>", "</think>"], special={256, 257})
-        grammar = GrammarCompiler(tokens, 258, 258, {256}).compile(constraint(Choice(("yes",)), "</think>"))()
-        assert 257 in allowed_ids(grammar, 258)
-        grammar.accept(257)
-        assert allowed_ids(grammar, 258).tolist() == [ord("y")]
 
 
 class TestForced:
@@ -101,12 +55,6 @@ class TestForced:
         assert bytes(grammar.forced()) == b'name"'
         accept(grammar, 'name": "')
         assert bytes(grammar.forced()) == b'get_weather"'
-
-    def test_not_before_it_has_begun(self):
-        grammar = byte_compiler().compile(constraint(Choice(("yes",)), "x"))()
-        assert grammar.forced() == ()
-        grammar.accept(ord("x"))
-        assert bytes(grammar.forced()) == b"yes"
 
     def test_without_an_encoder_nothing_is_known(self, compiler: GrammarCompiler):
         grammar = compiler.compile(constraint(Choice(("yes",))))()

@@ -83,7 +83,7 @@ EMPTY = {"type": "string", "minLength": 3, "maxLength": 2}
         ({"minimum": 1e300}, ("minimum",), "beyond"),
         ({"type": "integer", "multipleOf": 104729}, ("multipleOf",), "too many digits"),
         ({"multipleOf": 1e-12}, ("multipleOf",), "too many digits"),
-        ({"allOf": [{"multipleOf": 9973}, {"multipleOf": 9967}]}, (), "too different"),
+        ({"allOf": [{"multipleOf": 9973}, {"multipleOf": 9967}]}, ("allOf", 1, "multipleOf"), "too different"),
         ({"maxItems": 10**9}, ("maxItems",), "1,000,000,000; up to"),
         ({"maxLength": 10**9}, ("maxLength",), "up to"),
         ({"const": "x" * 200_000}, ("const",), "longer than"),

@@ -44,6 +44,50 @@ def test_the_official_suite(compiler: GrammarCompiler):
     assert found.by_format <= 10
 
 
+@pytest.mark.slow
+def test_the_official_suite_where_nothing_is_strict(compiler: GrammarCompiler):
+    """Nothing is refused but what no value fulfils, and what is left out makes nothing tighter."""
+    found = compare(compiler, official(), most=6, lenient=True)
+    assert len(found.too_tight) <= 10, found.too_tight
+    assert [fault for fault in found.refused if "cannot be fulfilled" not in fault] == []
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_objects_that_are_closed_forbid_undeclared_members_only(compiler: GrammarCompiler, lenient: bool):
+    pytest.importorskip("jsonschema", reason="the package jsonschema tells which values are valid")
+    closing = byte_compiler(close_objects=True)
+    for cases in (hand_written(), real(changes=8)):
+        found = compare(closing, cases, most=4, lenient=lenient, leaving_open=compiler)
+        assert found.too_tight == []
+        assert lenient or found.too_loose == []
+        assert found.by_closing > 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"properties": {"a": INTEGER}}, [{}, {"a": 1}], [{"b": 1}, {"a": 1, "b": 1}]),
+        ({"properties": {"a": INTEGER}, "required": ["a", "b"]}, [{"a": 1, "b": "x"}], [{"a": 1, "b": 1, "c": 1}]),
+        ({"properties": {"a": INTEGER}, "additionalProperties": True}, [{"a": 1, "b": 1}], [{"a": "x"}]),
+        ({"properties": {"a": INTEGER}, "additionalProperties": STRING}, [{"b": "x"}], [{"b": 1}]),
+        ({"properties": {"a": INTEGER}, "patternProperties": {"^x_": STRING}}, [{"x_y": "b"}, {"c": 1}], [{"x_y": 1}]),
+        ({"properties": {"a": INTEGER}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, [{"b": 1}], [{"c": 1}]),
+        ({"properties": {"a": {"properties": {"b": INTEGER}}}}, [{"a": {"b": 1}}], [{"a": {"c": 1}}]),
+        ({"type": "object"}, [{"a": 1}], [1]),
+        # left out because it cannot be enforced: then others may say something of the members
+        ({"properties": {"a": INTEGER}, "if": {}, "then": {"required": ["b"]}}, [{"b": 1}], [{"a": "x"}]),
+        ({"properties": {"a": INTEGER, "b": INTEGER}, "minProperties": 1}, [{"a": 1}], [{"c": 1}]),
+        ({"properties": {"a": INTEGER}, "minProperties": 2}, [{"a": 1, "b": 1}], [{"a": "x"}]),
+    ],
+)
+def test_closed_objects(schema: Any, right: list[Any], wrong: list[Any]):
+    make = byte_compiler(close_objects=True).compile(constraint(JsonSchema({"type": "object", **schema}, lenient=True)))
+    for value in right:
+        assert takes(make, value, {}), value
+    for value in wrong:
+        assert not takes(make, value, {}), value
+
+
 def test_schemas_that_people_send(compiler: GrammarCompiler):
     pytest.importorskip("jsonschema", reason="the package jsonschema tells which values are valid")
     found = compare(compiler, real(changes=24), most=4)
@@ -171,6 +215,40 @@ class TestClosing:
         make = closing.compile(constraint(JsonSchema(schema)))
         assert takes(make, {"a": 1}, {})
         assert not takes(make, {"a": 1, "b": 1}, {})
+
+    @pytest.mark.parametrize(
+        ("schema", "right"),
+        [
+            ({"allOf": [{"properties": {"a": INTEGER}}, {"properties": {"b": STRING}}]}, {"a": 1, "b": "x"}),
+            ({"allOf": [{"properties": {"a": INTEGER}}], "required": ["b"]}, {"a": 1, "b": "x"}),
+            ({"properties": {"a": INTEGER}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"b": "x"}),
+            ({"properties": {"a": INTEGER}, "oneOf": [closed(a=INTEGER), {"properties": {"b": {"const": 1}}}]}, None),
+            ({"$ref": "#/$defs/p", "properties": {"y": STRING}, "$defs": {"p": OPEN}}, {"a": 1, "z": 1, "y": ""}),
+            (
+                {"allOf": [{"$ref": "#/$defs/p"}, {"properties": {"y": STRING}}], "$defs": {"p": OPEN}},
+                {"a": 1, "z": 1, "y": ""},
+            ),
+        ],
+    )
+    def test_an_object_that_several_schemas_describe(self, closing: GrammarCompiler, schema: Any, right: Any):
+        make = closing.compile(constraint(JsonSchema({"type": "object", **schema}, lenient=right is None)))
+        for value in [] if right is None else [right]:
+            assert takes(make, value, {})
+            assert not takes(make, {**value, "more": 1}, {})
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"allOf": [{"properties": {"a": INTEGER}}, {"additionalProperties": True}]},
+            {"allOf": [{"properties": {"a": INTEGER}}, {"patternProperties": {"^m": INTEGER}}]},
+            {"allOf": [{"required": ["a"]}, {"minProperties": 1}]},
+            {"properties": {"a": INTEGER}, "anyOf": [{"const": {"a": 1, "more": 1}}, {"required": ["a"]}]},
+            {"allOf": [{"properties": {"a": INTEGER}}, {"minProperties": 2}]},
+        ],
+    )
+    def test_one_of_them_says_more(self, closing: GrammarCompiler, schema: Any):
+        make = closing.compile(constraint(JsonSchema(schema, lenient=True)))
+        assert takes(make, {"a": 1, "more": 1}, {})
 
     def test_closed_schemas_take_no_other_values_than_open_ones(
         self, compiler: GrammarCompiler, closing: GrammarCompiler

@@ -9,12 +9,14 @@ from tests.grammar.drive import byte_compiler, lets_through
 from tokenline.grammar.compiler import GrammarCompiler
 from tokenline.grammar.errors import ConstraintError
 from tokenline.grammar.spec import (
+    CallsOrAnswer,
     Choice,
     ConstraintSpec,
     Function,
     Grammar,
     JsonSchema,
     NamedCall,
+    Reasoning,
     Regex,
     RequiredCalls,
     StrictTools,
@@ -40,14 +42,17 @@ def compiler() -> GrammarCompiler:
         (NamedCall(FUNCTION, 2), '{"a": 1}'),
         (RequiredCalls((FUNCTION,), parallel=False), '[{"name": "f", "parameters": {}}]'),
         (StrictTools((FUNCTION,), "hermes"), 'x<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
+        (CallsOrAnswer((FUNCTION,), "hermes", Choice(("x", "y"))), "y"),
     ],
 )
-@pytest.mark.parametrize("begins_after", ["", "</think>"])
-def test_a_constraint_survives_pickling(compiler: GrammarCompiler, form: Any, text: str, begins_after: str):
-    constraint = ConstraintSpec(form, begins_after)
+@pytest.mark.parametrize(("before", "text_before"), [(None, ""), (Reasoning((), ("</think>",), True), "</think>")])
+def test_a_constraint_survives_pickling(
+    compiler: GrammarCompiler, form: Any, text: str, before: Reasoning | None, text_before: str
+):
+    constraint = ConstraintSpec(form, before)
     again = pickle.loads(pickle.dumps(constraint))
     assert again == constraint
-    assert lets_through(compiler.compile(again), begins_after + text)
+    assert lets_through(compiler.compile(again), text_before + text)
 
 
 @pytest.mark.parametrize(
@@ -58,9 +63,9 @@ def test_a_constraint_survives_pickling(compiler: GrammarCompiler, form: Any, te
         Regex("("),
         Choice(()),
         Grammar("root ::= x"),
-        NamedCall(Function("f", {"not": {"required": ["a"]}}), 3),
+        NamedCall(Function("f", {"not": {"required": ["a"]}}, strict=True), 3),
         RequiredCalls(()),
-        StrictTools((FUNCTION,), "pythonic"),
+        StrictTools((FUNCTION,), "nope"),
     ],
 )
 def test_an_error_survives_pickling(compiler: GrammarCompiler, form: Any):

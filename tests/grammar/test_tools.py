@@ -12,7 +12,7 @@ from tests.grammar.drive import allowed_ids, constraint, is_allowed
 from tests.parse.fake_tokens import Vocabulary
 from tokenline.grammar.compiler import GrammarCompiler, MakeGrammar
 from tokenline.grammar.errors import ConstraintError
-from tokenline.grammar.spec import Function, NamedCall, RequiredCalls, StrictTools
+from tokenline.grammar.spec import CallsOrAnswer, Function, JsonSchema, NamedCall, RequiredCalls, StrictTools
 from tokenline.grammar.tool_formats import FORMATS
 from tokenline.parse.delta import ContentDelta, ToolCallDelta
 from tokenline.parse.registry import make_parser, tool_parsers
@@ -22,6 +22,8 @@ MARKERS = [
     *("</tool_calls>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
     *("<｜tool▁call▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
     *("<|tool_call_argument_begin|>", "<|tool_call_end|>", "<seed:tool_call>", "</seed:tool_call>"),
+    *("<|START_ACTION|>", "<|END_ACTION|>", "<|tool_call_start|>", "<|python_start|>"),
+    *("<|tool_call>", "<tool_call|>", '<|"|>', "<|role_sep|>", "｜DSML｜"),
 ]
 END = 256
 CONTROLS = {marker: END + 1 + index for index, marker in enumerate(MARKERS)}
@@ -63,6 +65,7 @@ def lets_through(make: MakeGrammar, text: str, tokens: Vocabulary) -> bool:
     return True
 
 
+STRING = {"type": "string"}
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -121,11 +124,11 @@ def check(name: str, arguments: str) -> None:
 
 
 def read(
-    ids: Sequence[int], tokens: Vocabulary, tool_parser: str | None, forced: str | None = None
+    ids: Sequence[int], tokens: Vocabulary, tool_parser: str | None, forced: str | None = None, tools: Any = None
 ) -> tuple[str, list[tuple[str, str]]]:
     """Content and calls, as the parser reads these ids."""
     controls = {tokens.pieces[i].decode() for i in tokens.special} if tokens is CONTROL_TOKENS else set()
-    parser = make_parser(tool_parser, None, tools=TOOLS, control_tokens=controls or None, forced=forced)
+    parser = make_parser(tool_parser, None, tools=tools or TOOLS, control_tokens=controls or None, forced=forced)
     deltas, text = [], b""
     for token_id in [*ids, None]:
         if token_id is not None and not tokens.is_special(token_id):
@@ -176,7 +179,8 @@ def xml(
 ) -> str:
     values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
     parameters = "".join(f"{key}{k}{after}{line}{v}{line}{end}\n" for k, v in values.items())
-    return f"{opened}\n{function.replace('NAME', name)}\n{parameters}{'</function>' if line else '</invoke>'}\n{closed}"
+    call_end = "</invoke>" if "invoke" in function else "</function>"
+    return f"{opened}\n{function.replace('NAME', name)}\n{parameters}{call_end}\n{closed}"
 
 
 def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
@@ -184,7 +188,31 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
     text = json.dumps(arguments, ensure_ascii=False)
     call = f'{{"name": "{name}", "arguments": {text}}}'
     match tool_parser:
-        case "hermes":
+        case "apertus":
+            return f'<|tools_prefix|>[{{"{name}": {text}}}]<|tools_suffix|>'
+        case "internlm":
+            return f'<|action_start|><|plugin|>{{"name": "{name}", "parameters": {text}}}<|action_end|>'
+        case "command_r":
+            return f'Action: ```json\n[{{"tool_name": "{name}", "parameters": {text}}}]```'
+        case "functiongemma":
+            return f"<start_function_call>call:{name}{text}<end_function_call>"
+        case "minicpm5":
+            values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+            pairs = "".join(f'<param name="{k}">{v}</param>' for k, v in values.items())
+            return f'<function name="{name}">{pairs}</function>'
+        case "step3":
+            values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+            pairs = "".join(f'<steptml:parameter name="{k}">{v}</steptml:parameter>' for k, v in values.items())
+            return f'<steptml:invoke name="{name}">{pairs}</steptml:invoke>'
+        case "hy_v3" | "hy_v3_opensource":
+            s = ":opensource" if tool_parser == "hy_v3_opensource" else ""
+            values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+            pairs = "".join(
+                f"<arg_key{s}>{k}</arg_key{s}>\n<arg_value{s}>{v}</arg_value{s}>\n" for k, v in values.items()
+            )
+            call = f"<tool_call{s}>{name}<tool_sep{s}>\n{pairs}</tool_call{s}>"
+            return f"<tool_calls{s}>\n{call}\n</tool_calls{s}>"
+        case "hermes" | "ernie45":
             return f"<tool_call>\n{call}\n</tool_call>"
         case "longcat":
             return f"<longcat_tool_call>\n{call}\n</longcat_tool_call>"
@@ -192,6 +220,24 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
             return f"<TOOLCALL>[{call}]</TOOLCALL>"
         case "jamba" | "hunyuan_a13b":
             return f"<tool_calls>[\n{call}\n]</tool_calls>"
+        case "minimax":
+            return f"<tool_calls>\n{call}\n</tool_calls>"
+        case "granite-20b-fc":
+            return f"<function_call> {call}"
+        case "gigachat3":
+            return f"function call<|role_sep|>\n{call}"
+        case "cohere":
+            call = f'{{"tool_call_id": "0", "tool_name": "{name}", "parameters": {text}}}'
+            return f"<|START_ACTION|>[\n{call}\n]<|END_ACTION|>"
+        case "pythonic" | "llama4_pythonic" | "lfm2" | "olmo3":
+            pairs = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items())
+            call = f"{name}({', '.join(pairs)})"
+            return {
+                "pythonic": f"[{call}]",
+                "llama4_pythonic": f"<|python_start|>[{call}]<|python_end|>",
+                "lfm2": f"<|tool_call_start|>[{call}]<|tool_call_end|>",
+                "olmo3": f"<function_calls>\n{call}\n</function_calls>",
+            }[tool_parser]
         case "phi4_mini_json":
             return f"functools[{call}]"
         case "granite":
@@ -205,12 +251,17 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
         case "deepseek_v31":
             called = f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{text}<｜tool▁call▁end｜>"
             return f"<｜tool▁calls▁begin｜>{called}<｜tool▁calls▁end｜>"
+        case "gemma4":
+            return f"<|tool_call>call:{name}{text}<tool_call|>"
+        case "deepseek_v3":
+            called = f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{text}\n```<｜tool▁call▁end｜>"
+            return f"<｜tool▁calls▁begin｜>{called}<｜tool▁calls▁end｜>"
         case "kimi_k2":
             return (
                 f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{text}"
                 "<|tool_call_end|><|tool_calls_section_end|>"
             )
-        case "qwen3_coder" | "qwen3_xml":
+        case "qwen3_coder" | "qwen3_xml" | "step3p5":
             return xml(
                 name,
                 arguments,
@@ -231,6 +282,7 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
                 key="<parameter=",
                 after=">",
                 end="</parameter>",
+                line="",
             )
         case "minimax_m2":
             return xml(
@@ -244,6 +296,15 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
                 end="</parameter>",
                 line="",
             )
+        case "deepseek_v32" | "deepseek_v4":
+            section = "function_calls" if tool_parser == "deepseek_v32" else "tool_calls"
+            lines = [f'<｜DSML｜{section}>\n<｜DSML｜invoke name="{name}">']
+            for key, value in arguments.items():
+                is_text = isinstance(value, str)
+                shown = value if is_text else json.dumps(value, ensure_ascii=False)
+                typed = f'string="{str(is_text).lower()}"'
+                lines.append(f'<｜DSML｜parameter name="{key}" {typed}>{shown}</｜DSML｜parameter>')
+            return "\n".join([*lines, f"</｜DSML｜invoke>\n</｜DSML｜{section}>"])
         case "glm45" | "glm47":
             values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
             return (
@@ -254,7 +315,7 @@ def written(tool_parser: str, name: str, arguments: dict[str, Any]) -> str:
     raise AssertionError(tool_parser)
 
 
-@pytest.mark.parametrize("tool_parser", sorted(FORMATS))
+@pytest.mark.parametrize("tool_parser", sorted(set(FORMATS) - {"openai"}))
 class TestStrict:
     @pytest.fixture
     def make(self, compiler: GrammarCompiler, tool_parser: str) -> MakeGrammar:
@@ -304,6 +365,8 @@ class TestStrict:
     def test_wrong_calls_are_not(
         self, make: MakeGrammar, tokens: Vocabulary, tool_parser: str, name: str, arguments: Any
     ):
+        if tool_parser == "pythonic" and name not in ("count_legs", "stop"):
+            return  # without a marker, only a list of calls of the request's tools is one; the reader sees text, too
         assert not lets_through(make, "!\n" + written(tool_parser, name, arguments), tokens)
 
     @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
@@ -312,7 +375,8 @@ class TestStrict:
         drawn = random.Random(seed)
         grammar = make()
         start = written(tool_parser, "count_legs", LEAST)
-        ids = ids_of("A\n" + start[: start.index("count_legs")], tokens)
+        head = start.index("count_legs(") + 11 if tool_parser == "pythonic" else start.index("count_legs")
+        ids = ids_of("A\n" + start[:head], tokens)
         for token_id in ids:
             grammar.accept(token_id)
         for _ in range(1_500):
@@ -378,6 +442,10 @@ class TestMixedTypes:
             ({"type": "string", "pattern": "^(?=.*a)[a-z]+$"}, ["bab"], ["bb"]),
             ({"const": "x\ny"}, ["x\ny"], ["x"]),
             ({"oneOf": [{"const": "a"}, {"const": "b"}]}, ["a", "b"], ["c"]),
+            ({"type": ["string", "integer"], "minimum": 3}, ["a 12", "3", "x", ""], ["2", "2.5", "3 a"]),
+            ({"anyOf": [{"type": "string", "pattern": "^a"}, {"type": "integer"}]}, ["ab", "12"], ["b", "1.5"]),
+            ({"anyOf": [STRING, {"type": "array", "items": {"type": "integer"}}]}, ["a [1]", "[1, 2]"], ['["a"]']),
+            ({"anyOf": [STRING, {"enum": [True, None]}]}, ["yes", "true", "null"], ["false", "None", "TRUE"]),
         ],
     )  # fmt: skip
     def test_enforced(
@@ -392,11 +460,7 @@ class TestMixedTypes:
 
     @pytest.mark.parametrize(
         "schema",
-        [
-            {"type": ["string", "integer"], "minimum": 3},
-            {"anyOf": [{"type": "string", "pattern": "^a"}, {"type": "integer"}]},
-            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]},
-        ],
+        [{"anyOf": [{"type": "string", "pattern": "^a"}, {}]}, {"anyOf": [{"maxLength": 3}, {"type": "integer"}]}],
     )
     def test_refused(self, compiler: GrammarCompiler, schema: Any):
         function = Function("f", {"type": "object", "properties": {"p": schema}}, strict=True)
@@ -404,6 +468,23 @@ class TestMixedTypes:
             compiler.compile(constraint(StrictTools((FUNCTIONS[1], function), "qwen3_coder")))
         assert refused.value.path == ("tools", 1, "function", "parameters", "properties", "p")
         compiler.compile(constraint(StrictTools((function,), "hermes")))
+
+    @pytest.mark.parametrize(
+        "schema", [{"type": ["string", "integer"], "minimum": 3}, {"type": ["string", "array"], "maxItems": 1}]
+    )
+    def test_what_is_meant_is_what_is_read(self, compiler: GrammarCompiler, tokens: Vocabulary, schema: Any):
+        function = Function(
+            "count_legs", {"type": "object", "properties": {"count": schema}, "required": ["count"]}, True
+        )
+        tools = [{"type": "function", "function": {"name": "count_legs", "parameters": function.parameters}}]
+        make = compiler.compile(constraint(StrictTools((function,), "qwen3_coder")))
+        for text in ("3", "x", "a 1", "[1]", "[1, 2]", "2", "-", "12 Main St", "[draft]", " 4 ", "none"):
+            call = written("qwen3_coder", "count_legs", {"count": text})
+            if not lets_through(make, call, tokens):
+                continue
+            ((_, arguments),) = read(ids_of(call, tokens), tokens, "qwen3_coder", tools=tools)[1]
+            value = json.loads(arguments)["count"]
+            assert isinstance(value, str) or (value >= 3 if isinstance(value, int) else len(value) <= 1), text
 
 
 class TestForced:
@@ -516,13 +597,94 @@ class TestErrors:
         make = compiler.compile(constraint(StrictTools((FUNCTIONS[0], free), "hermes")))
         assert lets_through(make, written("hermes", "odd", {"a": [1, 1]}), tokens)
 
-    @pytest.mark.parametrize("tool_parser", ["pythonic", "gemma4", "openai", "nope"])
+    @pytest.mark.parametrize("tool_parser", [*sorted({*tool_parsers()} - {*FORMATS}), "nope"])
     def test_formats_that_cannot_be_enforced(self, compiler: GrammarCompiler, tool_parser: str):
-        with pytest.raises(ConstraintError, match=f"not for {tool_parser}") as refused:
+        with pytest.raises(ConstraintError, match=f"parser, {tool_parser}, is not known") as refused:
             compiler.compile(constraint(StrictTools(FUNCTIONS, tool_parser)))
         assert refused.value.path == ("tools",)
+        compiler.compile(constraint(CallsOrAnswer((FUNCTIONS[1],), tool_parser, JsonSchema({}), ("<call>",))))
+
+    def test_most_formats_can_be(self):
+        assert len({*tool_parsers()} - {*FORMATS}) <= 4
 
     def test_no_functions(self, compiler: GrammarCompiler):
         for form in (RequiredCalls(()), StrictTools((), "hermes")):
             with pytest.raises(ConstraintError, match="at least one"):
                 compiler.compile(constraint(form))
+
+
+def test_gemmas_own_spelling_where_nothing_is_strict(compiler: GrammarCompiler, tokens: Vocabulary):
+    make = compiler.compile(constraint(StrictTools(FUNCTIONS, "gemma4")))
+    text = '<|tool_call>call:note{a:<|"|>say "hi"\n<|"|>,b:[1,-2.5,true],c:{d:null}}<tool_call|>'
+    assert lets_through(make, text, tokens)
+    ((name, arguments),) = read(ids_of(text, tokens), tokens, "gemma4")[1]
+    assert (name, json.loads(arguments)) == ("note", {"a": 'say "hi"\n', "b": [1, -2.5, True], "c": {"d": None}})
+    assert not lets_through(make, text.replace("note", "count_legs"), tokens)
+
+
+UNION = {
+    "oneOf": [
+        {"type": "object", "properties": {"kind": {"const": kind}, "value": {"type": "string"}}, "required": ["kind"]}
+        for kind in ("a", "b")
+    ]
+}
+
+
+def test_alternatives_that_can_be_told_apart_are_enforced(compiler: GrammarCompiler, tokens: Vocabulary):
+    for strict in (True, False):
+        function = Function("f", {"type": "object", "properties": {"u": UNION}, "required": ["u"]}, strict)
+        make = compiler.compile(constraint(RequiredCalls((function,))))
+        assert make.left_out == ()
+        assert lets_through(make, '[{"name": "f", "parameters": {"u": {"kind": "b", "value": "x"}}}]', tokens)
+        assert not lets_through(make, '[{"name": "f", "parameters": {"u": {"kind": "c"}}}]', tokens)
+
+
+UNIQUE: Any = {"type": "object", "properties": {"a": {"type": "array", "items": STRING, "uniqueItems": True}}}
+
+
+class TestLenient:
+    """Case r2-08: what cannot be enforced of a tool that is not strict is left to the model."""
+
+    PLACE = ("tools", 1, "function", "parameters", "properties", "a", "uniqueItems")
+
+    def test_what_is_left_out_is_said(self, compiler: GrammarCompiler):
+        for form in (NamedCall(Function("odd", UNIQUE), 1), RequiredCalls((FUNCTIONS[0], Function("odd", UNIQUE)))):
+            assert compiler.compile(constraint(form)).left_out == (self.PLACE,)
+
+    def test_beside_strict_ones(self, compiler: GrammarCompiler):
+        """Each schema is as strict as it was asked to be, also beside an answer that is not."""
+        lenient = JsonSchema(UNIQUE, lenient=True)
+        strict = (FUNCTIONS[0], Function("odd", UNIQUE, strict=True))
+        for form in (RequiredCalls(strict), CallsOrAnswer(strict, "hermes", lenient)):
+            with pytest.raises(ConstraintError, match="compare items") as refused:
+                compiler.compile(constraint(form))
+            assert refused.value.path == self.PLACE
+        with pytest.raises(ConstraintError, match="compare items") as refused:
+            compiler.compile(constraint(CallsOrAnswer((Function("odd", UNIQUE),), "hermes", JsonSchema(UNIQUE))))
+        assert refused.value.path == self.PLACE[4:]
+        made = compiler.compile(constraint(CallsOrAnswer((FUNCTIONS[0],), "hermes", lenient)))
+        assert made.left_out == (self.PLACE[4:],)
+
+    @pytest.mark.parametrize(
+        ("schema", "said"),
+        [
+            ({"type": "foo"}, "must be one of"),
+            ({"properties": {"a": {"minimum": 3, "maximum": 2, "type": "integer"}}, "required": ["a"]}, "fulfilled"),
+        ],
+    )
+    def test_what_is_wrong_is_an_error(self, compiler: GrammarCompiler, schema: Any, said: str):
+        with pytest.raises(ConstraintError, match=said):
+            compiler.compile(constraint(RequiredCalls((Function("f", schema),))))
+
+    def test_a_schema_that_is_too_large_is_left_out_as_a_whole(self, compiler: GrammarCompiler, tokens: Vocabulary):
+        large = Function("f", {"type": "object", "description": "x" * 600_000})
+        make = compiler.compile(constraint(RequiredCalls((FUNCTIONS[0], large))))
+        assert make.left_out == (self.PLACE[:4],)
+        assert lets_through(make, '[{"name": "f", "parameters": {"x": 1}}]', tokens)
+        assert not lets_through(make, '[{"name": "f", "parameters": 1}]', tokens)
+
+    def test_references_that_lead_nowhere(self, compiler: GrammarCompiler, tokens: Vocabulary):
+        schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/gone"}, "b": STRING}, "required": ["a", "b"]}
+        make = compiler.compile(constraint(NamedCall(Function("f", schema))))
+        assert lets_through(make, '{"a": [1], "b": "x"}', tokens)
+        assert not lets_through(make, '{"a": [1], "b": 1}', tokens)

@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,7 +23,6 @@ import pytest
 from tests.limits import HANG_S
 from tokenline.models.errors import ModelError
 from tokenline.models.fetch import resolve_model
-from tokenline.models.hub import HubName
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CLIENT_CHUNK = 10 << 20  # what the client received of a broken transfer is kept in whole chunks of this size
@@ -43,6 +43,8 @@ SAFETENSORS_REPO = {
     "onnx/model.safetensors": b"another format",
 }
 GGUF_REPO = {"small-Q4_0.gguf": b"GGUF small", "folder/big-Q8_0.gguf": b"GGUF big", "README.md": b""}
+QWEN_REPO = {"Qwen3-0.6B-Q8_0.gguf": b"GGUF qwen", "README.md": b""}
+SPLIT_REPO = {"m-Q8_0-00001-of-00002.gguf": b"GGUF", "m-Q8_0-00002-of-00002.gguf": b"GGUF", "m-Q2_K.gguf": b"GGUF 2"}
 PICKLE_REPO = {"config.json": b"{}", "pytorch_model.bin": b"pickle"}
 
 
@@ -51,6 +53,7 @@ class Hub:
 
     def __init__(self) -> None:
         self.repos = {"org/model": SAFETENSORS_REPO, "org/gguf": GGUF_REPO, "org/pickle": PICKLE_REPO}
+        self.repos |= {"Qwen/Qwen3-0.6B-GGUF": QWEN_REPO, "org/split": SPLIT_REPO}
         self.gated = {"org/gated"}
         self.break_at: int | None = None  # the next transfer of the big file ends after this many bytes
         self.gets: list[tuple[str, str | None]] = []  # file and Range header of each GET
@@ -174,12 +177,20 @@ print(json.dumps({"path": str(path), "reports": reports}))
 """
 
 
-def fetch(name: str, home: Path, endpoint: str, *, progress: bool = False, **env: str) -> dict[str, Any]:
+# Runs a command without root's right to write anywhere
+AS_ANYBODY = ("setpriv", "--bounding-set", "-dac_override") if os.geteuid() == 0 else ()
+needs_setpriv = pytest.mark.skipif(bool(AS_ANYBODY) and not shutil.which("setpriv"), reason="root may write anywhere")
+
+
+def fetch(
+    name: str, home: Path, endpoint: str, *, progress: bool = False, runner: tuple[str, ...] = (), **env: str
+) -> dict[str, Any]:
     """The result of `resolve_model(name)`; its error message under "error"."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    ours = ("HF_", "HUGGING", "TOKENLINE_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **env}
     environment |= dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), str(int(HANG_S)))
-    command = [sys.executable, "-c", FETCH, name, "progress" if progress else "quiet"]
+    command = [*runner, sys.executable, "-c", FETCH, name, "progress" if progress else "quiet"]
     done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=HANG_S)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1]
@@ -198,6 +209,7 @@ def test_a_repository_is_fetched_without_what_is_not_needed(hub: Hub, tmp_path: 
     total = sum(len(SAFETENSORS_REPO[name]) for name in wanted)
     assert result["reports"], "a bar needs something to show"
     assert {report[0] for report in result["reports"]} == {"downloading org/model"}
+    assert {report[2] for report in result["reports"]} == {total}, "how much is to come is said from the start"
     done = [report[1] for report in result["reports"]]
     assert done == sorted(done)
     assert done[-1] <= total
@@ -209,6 +221,77 @@ def test_the_second_time_nothing_is_transferred_and_no_hub_is_needed(hub: Hub, t
     assert fetch("org/model", tmp_path, hub.url)["path"] == first["path"]
     assert len(hub.gets) == transfers
     assert fetch("org/model", tmp_path, hub.url, HF_HUB_OFFLINE="1")["path"] == first["path"]
+
+
+def test_tokenline_cache_holds_models_from_the_hub(hub: Hub, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        path = Path(fetch("org/gguf:small-Q4_0.gguf", tmp_path, hub.url, TOKENLINE_CACHE=str(cache))["path"])
+        assert path.is_relative_to(cache / "hub")
+    assert [name for name, _ in hub.gets] == ["small-Q4_0.gguf"]
+    assert not list(tmp_path.glob("hub/models--*"))
+
+
+def test_a_model_in_the_clients_own_cache_is_used_where_it_is(hub: Hub, tmp_path: Path) -> None:
+    first = fetch("org/gguf:small-Q4_0.gguf", tmp_path, hub.url)
+    assert fetch("org/gguf:small-Q4_0.gguf", tmp_path, hub.url, TOKENLINE_CACHE=str(tmp_path / "cache")) == first
+    assert len(hub.gets) == 1
+
+
+@pytest.fixture
+def read_only_cache(hub: Hub, tmp_path: Path) -> Iterator[Path]:
+    """A cache with org/model and one file of org/gguf, in which nothing can be written."""
+    cache = tmp_path / "cache"
+    for name in ("org/model", "org/gguf:small-Q4_0.gguf"):
+        fetch(name, tmp_path, hub.url, TOKENLINE_CACHE=str(cache))
+    folders = [cache, *(path for path in cache.rglob("*") if path.is_dir() and not path.is_symlink())]
+    for path in folders:
+        path.chmod(0o555)
+    yield cache
+    for path in folders:
+        path.chmod(0o755)
+
+
+@needs_setpriv
+@pytest.mark.parametrize("commit", [COMMIT, "f" * 40])
+def test_a_model_in_a_read_only_cache_is_used(
+    hub: Hub, read_only_cache: Path, commit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the hub has a newer one."""
+    monkeypatch.setattr(sys.modules[__name__], "COMMIT", commit)
+    transfers = len(hub.gets)
+    for name in ("org/model", "org/gguf:small-Q4_0.gguf"):
+        cache, temporary = str(read_only_cache), str(tmp_path)
+        result = fetch(name, tmp_path, hub.url, runner=AS_ANYBODY, TOKENLINE_CACHE=cache, TMPDIR=temporary)
+        assert Path(result["path"]).is_relative_to(read_only_cache)
+    assert len(hub.gets) == transfers
+
+
+@needs_setpriv
+def test_what_a_read_only_cache_lacks_goes_to_a_temporary_folder(
+    hub: Hub, read_only_cache: Path, tmp_path: Path
+) -> None:
+    cache, name = str(read_only_cache), "org/gguf:folder/big-Q8_0.gguf"
+    for _ in range(2):
+        result = fetch(name, tmp_path, hub.url, runner=AS_ANYBODY, TOKENLINE_CACHE=cache, TMPDIR=str(tmp_path))
+        assert Path(result["path"]).is_relative_to(tmp_path / f"tokenline-{os.getuid()}" / "hub")
+    assert [name for name, _ in hub.gets].count("folder/big-Q8_0.gguf") == 1
+
+
+def test_without_a_home_models_go_to_a_temporary_folder(hub: Hub, tmp_path: Path) -> None:
+    name, home = "org/gguf:small-Q4_0.gguf", "/dev/null/home"
+    for _ in range(2):
+        result = fetch(
+            name,
+            tmp_path,
+            hub.url,
+            TMPDIR=str(tmp_path),
+            HOME=home,
+            HF_HOME=f"{home}/hf",
+            XDG_CACHE_HOME=f"{home}/cache",
+        )
+        assert Path(result["path"]).is_relative_to(tmp_path / f"tokenline-{os.getuid()}" / "hub")
+    assert len(hub.gets) == 1
 
 
 def test_a_broken_transfer_is_resumed_where_it_broke(hub: Hub, tmp_path: Path) -> None:
@@ -237,11 +320,14 @@ def test_one_gguf_file_of_a_repository(hub: Hub, tmp_path: Path) -> None:
         ("org/gated", "org/gated is gated: accept its terms at {hub}/org/gated, then set HF_TOKEN to your token"),
         ("org/model@v9", "org/model at {hub} has no revision 'v9'"),
         ("org/gguf:absent.gguf", "org/gguf at {hub} has no file 'absent.gguf'"),
+        ("org/gguf:Q4_K_M", "org/gguf has no GGUF file for 'Q4_K_M'; it has Q8_0, Q4_0"),
+        ("org/model:Q4_K_M", "org/model has no GGUF files, so none for 'Q4_K_M'; leave out ':Q4_K_M'"),
         (
-            "org/gguf",
-            "org/gguf has GGUF files (2) and no safetensors; name one, e.g. org/gguf:folder/big-Q8_0.gguf",
+            "org/split:Q8_0",
+            "org/split: m-Q8_0-00001-of-00002.gguf is one part of a split GGUF file, which cannot be read; choose "
+            "another quantization",
         ),
-        ("org/pickle", "org/pickle has no model.safetensors; only safetensors and GGUF weights can be read"),
+        ("org/pickle", "org/pickle has no model.safetensors and no GGUF file; only these weights can be read"),
     ],
 )
 def test_what_the_hub_does_not_have_is_one_line(hub: Hub, tmp_path: Path, name: str, message: str) -> None:
@@ -259,20 +345,29 @@ def test_no_network_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "repo", "revision", "file"),
+    ("name", "content"),
     [
-        ("gpt2", "gpt2", None, None),
-        ("org/some-model_1.5B", "org/some-model_1.5B", None, None),
-        ("org/model@v1.0", "org/model", "v1.0", None),
-        ("org/model@refs/pr/1:a.gguf", "org/model", "refs/pr/1", "a.gguf"),
-        ("org/model:a.Q4_0.gguf", "org/model", None, "a.Q4_0.gguf"),
-        ("org/model-GGUF/sub/a.gguf", "org/model-GGUF", None, "sub/a.gguf"),
+        ("org/gguf", b"GGUF big"),  # no Q4_K_M, so Q8_0
+        ("org/gguf:q4_0", b"GGUF small"),
+        ("qwen3:0.6b", b"GGUF qwen"),
+        ("https://huggingface.co/Qwen/Qwen3-0.6B-GGUF", b"GGUF qwen"),
+        ("hf.co/org/gguf:Q4_0", b"GGUF small"),
+        ("org/split", b"GGUF 2"),  # the parts of a split file cannot be read
     ],
 )
-def test_hub_names(name: str, repo: str, revision: str | None, file: str | None) -> None:
-    parsed = HubName.parse(name)
-    assert parsed == HubName(repo, revision, file)
-    assert HubName.parse(str(parsed)) == parsed
+def test_the_gguf_file_that_a_name_means(hub: Hub, tmp_path: Path, name: str, content: bytes) -> None:
+    first = Path(fetch(name, tmp_path, hub.url)["path"])
+    assert first.read_bytes() == content
+    offline = fetch(name, tmp_path, hub.url, HF_HUB_OFFLINE="1")
+    assert Path(offline.get("path", offline.get("error"))) == first
+    hub.server.server_close()
+    assert Path(fetch(name, tmp_path, "http://127.0.0.1:9")["path"]) == first, "what is here needs no network"
+
+
+@pytest.mark.parametrize("name", ["org/gguf", "org/gguf:Q4_0", "qwen3:0.6b"])
+def test_no_network_is_one_line_for_every_kind_of_name(tmp_path: Path, name: str) -> None:
+    message = f"no local model '{name}', and the hub at http://127.0.0.1:9 cannot be reached (no network?)"
+    assert fetch(name, tmp_path, "http://127.0.0.1:9") == {"error": message}
 
 
 @pytest.mark.parametrize(

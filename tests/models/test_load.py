@@ -235,3 +235,15 @@ def test_loading_keeps_no_second_copy(
     grown, weights = (int(number) for number in out.stdout.split())
     assert weights > {"safetensors": copy_bytes, "gguf": 17e6}[form]
     assert grown < weights + 0.6 * copy_bytes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("name", ["model.layers.1.input_layernorm.weight", "model.layers.1.mlp.down_proj.weight"])
+def test_values_that_are_not_finite_are_refused(name: str, value: float, dtype: str, tmp_path: Path) -> None:
+    folder = make_tiny("llama", tmp_path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name].view(-1)[7] = value
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=rf"^m: tensor {name} holds values that are not finite"):
+        load_model(folder, device="cpu", dtype=dtype)

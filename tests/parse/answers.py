@@ -11,8 +11,9 @@ from tokenline.parse.message import Message, assemble
 class Answer(NamedTuple):
     content: str | None
     reasoning: str | None
-    calls: list[tuple[str, str]]  # name, arguments
+    calls: list[tuple[str, str]]  # name, arguments; the complete ones
     begun: list[tuple[str, str]]  # all calls in the deltas, finished or not
+    whole: list[tuple[str, str]]  # those of the whole answer: the complete ones and the one that was cut
 
     @property
     def parsed(self) -> list[tuple[str, object]]:
@@ -28,7 +29,7 @@ def run(parser: OutputParser, pieces: Sequence[str], *, cut: bool = False) -> tu
         deltas += check_chunk(parser.feed(piece))
     deltas += check_chunk(parser.finish(cut=cut))
     assert parser.has_tool_calls == bool(parser.complete_calls)
-    return assemble(deltas, parser.complete_calls), deltas
+    return assemble(deltas, parser.message_calls), deltas
 
 
 def check_chunk(deltas: Sequence[Delta]) -> Sequence[Delta]:
@@ -55,14 +56,15 @@ def answer(parser: OutputParser, pieces: Sequence[str], *, cut: bool = False) ->
                 assert call.name is None
             begun[call.index][1] += call.arguments
     assert len(set(ids)) == len(ids)
-    for call in message.tool_calls:
-        json.loads(call.arguments)  # a finished call is always valid JSON
-    return Answer(
-        message.content,
-        message.reasoning,
-        [(call.name, call.arguments) for call in message.tool_calls],
-        [(name, arguments) for name, arguments in begun.values()],
-    )
+    streamed = [(name, arguments) for name, arguments in begun.values()]
+    calls = [streamed[index] for index in parser.complete_calls]
+    whole = [(call.name, call.arguments) for call in message.tool_calls]
+    for _, arguments in calls:
+        json.loads(arguments)  # a finished call is always valid JSON
+    assert whole == [streamed[index] for index in parser.message_calls]
+    assert whole[: len(calls)] == calls
+    assert len(whole) <= len(calls) + cut  # and one that was cut
+    return Answer(message.content, message.reasoning, calls, streamed, whole)
 
 
 def every_cut(make: MakeParser, text: str, *, cut: bool = False) -> Answer:

@@ -86,12 +86,13 @@ def test_a_call_that_was_cut_is_never_delivered_as_finished() -> None:
     text = '<tool_call>\n{"name": "search", "arguments": {"q": "long que'
     got = every_cut(hermes, text, cut=True)
     assert got.calls == []
-    assert got.begun == [("search", '{"q": "long que')]  # what was sent stays, nothing is added
+    assert got.whole == got.begun == [("search", '{"q": "long que')]  # what was sent stays, nothing is added
     tokens = Vocabulary(list(text))
     stream = OutputStream(tokens, parser=hermes())
     deltas = stream.feed(tokens.ids) + stream.finish(cut=True)
     assert stream.end_reason is EndReason.LENGTH
-    assert stream.message(deltas).tool_calls == ()
+    (call,) = stream.message(deltas).tool_calls
+    assert (call.name, call.arguments) == ("search", '{"q": "long que')  # the whole answer has what was streamed
 
 
 def test_two_hermes_calls() -> None:

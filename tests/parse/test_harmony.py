@@ -56,4 +56,5 @@ def test_the_prompt_may_end_in_a_header_or_in_a_message() -> None:
 
 def test_cut_inside_of_a_call() -> None:
     got = harmony('<|channel|>commentary to=functions.f<|message|>{"a": 1', cut=True)
-    assert (got.content, got.calls, got.begun) == ("", [], [("f", '{"a": 1')])
+    assert (got.content, got.calls, got.begun) == (None, [], [("f", '{"a": 1')])
+    assert got.whole == got.begun

@@ -25,6 +25,7 @@ class Family(NamedTuple):
 
     write: Callable[[list[Call]], str]
     untyped: bool = False  # values carry neither types nor escapes
+    flat: bool = False  # nor do values within values
 
 
 def dumps(value: object) -> str:
@@ -88,22 +89,24 @@ def dsml(calls: list[Call], section: str = "function_calls") -> str:
     return f"{text}</｜DSML｜{section}>"
 
 
-def gemma_value(value: object) -> str:
-    if isinstance(value, str):
-        return f'<|"|>{value}<|"|>'
-    if isinstance(value, dict):
-        return "{" + ",".join(f'<|"|>{key}<|"|>:{gemma_value(inner)}' for key, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{','.join(map(gemma_value, value))}]"
-    return dumps(value)
+def gemma(begin: str, end: str, quote: str) -> Family:
+    def write_value(value: object) -> str:
+        if isinstance(value, str):
+            return f"{quote}{value}{quote}"
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{quote}{key}{quote}:{write_value(inner)}" for key, inner in value.items()) + "}"
+        if isinstance(value, list):
+            return f"[{','.join(map(write_value, value))}]"
+        return dumps(value)
 
+    def write(calls: list[Call]) -> str:
+        text = ""
+        for name, arguments in calls:
+            inside = ",".join(f"{key}:{write_value(value)}" for key, value in arguments.items())
+            text += f"{begin}call:{name}{{{inside}}}{end}"
+        return text
 
-def gemma(calls: list[Call]) -> str:
-    text = ""
-    for name, arguments in calls:
-        inside = ",".join(f"{key}:{gemma_value(value)}" for key, value in arguments.items())
-        text += f"<|tool_call>call:{name}{{{inside}}}<tool_call|>"
-    return text
+    return Family(write, untyped=True)
 
 
 def python_calls(calls: list[Call]) -> list[str]:
@@ -136,6 +139,73 @@ def harmony(calls: list[Call]) -> str:
     )
 
 
+def hunyuan(suffix: str) -> Family:
+    def write(calls: list[Call]) -> str:
+        text = "<tool_calls@>\n"
+        for name, arguments in calls:
+            text += f"<tool_call@>{name}<tool_sep@>\n"
+            for key, value in arguments.items():
+                shown = value if isinstance(value, str) else dumps(value)
+                text += f"<arg_key@>{key}</arg_key@>\n<arg_value@>{shown}</arg_value@>\n"
+            text += "</tool_call@>\n"
+        return f"{text}</tool_calls@>".replace("@", suffix)
+
+    return Family(write, untyped=True)
+
+
+def minicpm5(calls: list[Call]) -> str:
+    text = ""
+    for name, arguments in calls:
+        inside = ""
+        for key, value in arguments.items():
+            shown = f"<![CDATA[{value}]]>" if isinstance(value, str) and set("<&\n") & set(value) else value
+            inside += f'<param name="{key}">{shown if isinstance(shown, str) else dumps(shown)}</param>'
+        text += f'<function name="{name}">{inside}</function>'
+    return text
+
+
+def step3(calls: list[Call]) -> str:
+    text = ""
+    for name, arguments in calls:
+        inside = "".join(
+            f'<steptml:parameter name="{key}">{value if isinstance(value, str) else dumps(value)}</steptml:parameter>'
+            for key, value in arguments.items()
+        )
+        text += f'<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">{inside}</steptml:invoke>'
+        text += "<｜tool_call_end｜>"
+    return f"<｜tool_calls_begin｜>{text}<｜tool_calls_end｜>"
+
+
+def kimi_k3(calls: list[Call]) -> str:
+    text = ""
+    for number, (name, arguments) in enumerate(calls, start=1):
+        text += f'<|open|>call tool="{name}" index="{number}"<|sep|>'
+        for key, value in arguments.items():
+            shown = value if isinstance(value, str) else dumps(value)
+            named = {"integer": "number", "float": "number"}.get(kind(value), kind(value))
+            text += f'<|open|>argument key="{key}" type="{named}"<|sep|>{shown}<|close|>argument<|sep|>'
+        text += "<|close|>call<|sep|>"
+    return f"<|open|>tools<|sep|>{text}<|close|>tools<|sep|>"
+
+
+def minimax_m3(calls: list[Call]) -> str:
+    def write_value(value: object) -> str:
+        if isinstance(value, dict):
+            return "".join(element(name, inner) for name, inner in value.items())
+        if isinstance(value, list):
+            return "".join(element("item", inner) for inner in value)
+        return value if isinstance(value, str) else dumps(value)
+
+    def element(name: str, value: object) -> str:
+        return f"@<{name}>{write_value(value)}@</{name}>"
+
+    text = "@<tool_call>\n"
+    for name, arguments in calls:
+        inside = "".join(element(key, value) for key, value in arguments.items())
+        text += f'@<invoke name="{name}">{inside}@</invoke>\n'
+    return f"{text}@</tool_call>".replace("@", "]<]minimax[>[")
+
+
 HERMES = json_blocks("<tool_call>\n", "\n</tool_call>")
 LLAMA3 = Family(lambda calls: "; ".join(objects(calls, "parameters")))
 QWEN3_CODER = one_section_each(xml("tool_call", "function={}", "parameter={}", lines=True))
@@ -144,7 +214,7 @@ FAMILIES = {
     "hermes": HERMES,
     "qwen3_coder": QWEN3_CODER,
     "qwen3_xml": QWEN3_CODER,
-    "seed_oss": one_section_each(xml("seed:tool_call", "function={}", "parameter={}", lines=True)),
+    "seed_oss": one_section_each(xml("seed:tool_call", "function={}", "parameter={}", lines=False)),
     "minimax_m2": xml("minimax:tool_call", 'invoke name="{}"', 'parameter name="{}"', lines=False),
     "glm45": glm("\n"),
     "glm47": glm(""),
@@ -152,7 +222,8 @@ FAMILIES = {
     "deepseek_v31": deepseek("{}<｜tool▁sep｜>", ""),
     "deepseek_v32": Family(dsml, untyped=True),
     "deepseek_v4": Family(partial(dsml, section="tool_calls"), untyped=True),
-    "gemma4": Family(gemma, untyped=True),
+    "gemma4": gemma("<|tool_call>", "<tool_call|>", '<|"|>'),
+    "functiongemma": gemma("<start_function_call>", "<end_function_call>", "<escape>"),
     "kimi_k2": Family(kimi),
     "mistral": Family(lambda calls: "".join(f"[TOOL_CALLS]{name}[ARGS]{dumps(values)}" for name, values in calls)),
     "llama3_json": LLAMA3,
@@ -174,6 +245,21 @@ FAMILIES = {
     "functionary_v3_1": Family(
         lambda calls: "\n".join(f"<function={name}>{dumps(values)}</function>" for name, values in calls)
     ),
+    "functionary_v3_2": Family(lambda calls: "".join(f">>>{name}\n{dumps(values)}" for name, values in calls)),
+    "command_r": json_list("Action:\n```json\n", "\n```", arguments="parameters", name="tool_name"),
+    "xlam": json_list(""),
+    "minicpm5": Family(minicpm5, untyped=True),
+    "minimax_m3": Family(minimax_m3, untyped=True, flat=True),
+    "kimi_k3": Family(kimi_k3, untyped=True),
+    "step3": Family(step3, untyped=True),
+    "step3p5": QWEN3_CODER,
+    "hy_v3": hunyuan(""),
+    "hy_v3_opensource": hunyuan(":opensource"),
+    "ernie45": HERMES,
+    "apertus": Family(
+        lambda calls: f"<|tools_prefix|>[{', '.join(dumps({name: values}) for name, values in calls)}]<|tools_suffix|>"
+    ),
+    "internlm": json_blocks("<|action_start|><|plugin|>", "<|action_end|>", arguments="parameters"),
     "openai": Family(harmony),
 }
 
@@ -235,6 +321,8 @@ def test_calls_come_out_as_they_were_written(name: str, data: st.DataObject) -> 
     if family.untyped:  # values without escapes: those that contain the format's own tags cannot be told apart
         calls = [(call, {k: v for k, v in values.items() if "<" not in dumps(v)}) for call, values in calls]
         calls = list({call: (call, values) for call, values in calls}.values())  # one schema a name
+    if family.flat:
+        calls = [(call, {k: v for k, v in values.items() if not isinstance(v, dict | list)}) for call, values in calls]
     text = family.write(calls)
     make = partial(make_parser, name, None, tools=tools_for(calls))
     got = answer(make(), cut_up(data, text))
@@ -249,7 +337,7 @@ def test_calls_come_out_as_they_were_written(name: str, data: st.DataObject) -> 
 def test_text_before_and_after_is_content(name: str, data: st.DataObject, before: str, after: str) -> None:
     calls: list[Call] = [("f", {"a": "x"}), ("g", {"b": "y"})]
     written = FAMILIES[name].write(calls)
-    if name in ("llama3_json", "llama4_json", "pythonic"):  # nothing marks the call but the start of a line
+    if name in ("llama3_json", "llama4_json", "pythonic", "xlam"):  # nothing marks the call but the start of a line
         before = before + "\n"
     text = before + written + after
     if name == "openai":
@@ -283,6 +371,7 @@ def test_an_answer_cut_at_any_place_delivers_only_what_is_complete(name: str, da
     assert got == answer(make(), [text], cut=True)
     assert got.parsed == calls[: len(got.calls)]
     # A call that was begun is a beginning of the real one, never something else.
+    assert got.whole == got.begun  # what was streamed is what the whole answer has
     for (call, arguments), (wanted, values) in zip(got.begun, calls, strict=False):
         assert call == wanted
         assert len(arguments) <= len(dumps(values))
@@ -326,6 +415,9 @@ REASONING = {
     "gemma4": ("<|channel>thought", "<channel|>"),
     "apriel": ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     "cohere": ("<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>"),
+    "kimi_k3": ("<|open|>think<|sep|>", "<|close|>think<|sep|><|open|>response<|sep|>"),
+    "minimax_m3": ("<mm:think>", "</mm:think>"),
+    "apertus": ("<|inner_prefix|>", "<|inner_suffix|>"),
     "hunyuan_a13b": ("<think>", "</think><answer>"),
 }
 
@@ -353,7 +445,7 @@ def test_reasoning_opened_or_closed_by_the_prompt(name: str, data: st.DataObject
     got = answer(make_parser(None, name, prompt_end=f"assistant\n{begin}\n"), cut_up(data, text))
     assert (got.reasoning or "") == thoughts.strip(" \n")
     assert got.content == said.lstrip(" \n")
-    closed = end if name not in ("cohere", "hunyuan_a13b") else end[: end.index(">") + 1]
+    closed = "<|END_THINKING|>" if name == "cohere" else end.removesuffix("<answer>")
     got = answer(make_parser(None, name, prompt_end=f"{begin}\n\n{closed}\n\n"), cut_up(data, said))
     assert got[:2] == (said, None)
     got = answer(make_parser(None, name, prompt_end="<|im_start|>assistant\n"), cut_up(data, said))
@@ -363,9 +455,12 @@ def test_reasoning_opened_or_closed_by_the_prompt(name: str, data: st.DataObject
 @QUICK
 @given(data=st.data(), thoughts=PROSE, calls=CALLS)
 def test_reasoning_and_then_calls(data: st.DataObject, thoughts: str, calls: list[Call]) -> None:
-    literal = 'I could <tool_call>{"name": "no", "arguments": {}}</tool_call>'  # thoughts about a call are no call
+    # Thoughts about a call are no call: one in quotes, one of a tool that there is not, a marker without a call.
+    literal = (
+        'I `<tool_call>{"name": "a", "arguments": {}}</tool_call>` <tool_call>{"name": "No"}</tool_call><tool_call>'
+    )
     text = f"{thoughts}{literal}\n</think>\n\n{HERMES.write(calls)}"
-    make = partial(make_parser, "hermes", "qwen3", prompt_end="<think>\n")
+    make = partial(make_parser, "hermes", "qwen3", prompt_end="<think>\n", tools=tools_for(calls))
     got = answer(make(), cut_up(data, text))
     assert got.parsed == calls
     assert got.content is None
@@ -407,7 +502,14 @@ DETECTED = {
     "Apriel-1.6-15b-Thinker-fixed": ("jamba", "apriel"),
     "GigaChat3-10B-A1.8B": ("gigachat3", None),
     "LFM2.5-Instruct": ("lfm2", "qwen3"),
-    "MiniMax-M3": (None, None),
+    "MiniMax-M3": ("minimax_m3", "minimax_m3"),
+    "Kimi-K3": ("kimi_k3", "kimi_k3"),
+    "Apertus-8B-Instruct": ("apertus", "apertus"),
+    "openbmb-MiniCPM5-1B": ("minicpm5", "qwen3"),
+    "tencent-Hy3": ("hy_v3_opensource", "hy_v3"),
+    "meetkai-functionary-medium-v3.2": ("functionary_v3_2", None),
+    "CohereForAI-c4ai-command-r-plus-tool_use": ("command_r", None),
+    "StepFun3.5-Flash": ("qwen3_coder", "qwen3"),
     "GLM-4.6": ("glm45", "glm45"),
     "GLM-4.7-Flash": ("glm45", "glm45"),
     "ibm-granite-granite-3.3-2B-Instruct": ("granite", "granite"),
@@ -447,6 +549,7 @@ def test_every_cut_is_a_cut() -> None:
     class Wrong:
         control_tokens: frozenset[str] = frozenset()
         complete_calls = ()
+        message_calls = ()
         has_tool_calls = False
         in_reasoning = False
 

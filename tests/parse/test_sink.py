@@ -56,8 +56,8 @@ def test_a_call_that_was_dropped_keeps_its_index_and_is_no_part_of_the_message()
     sink = Sink(new_id=iter(["x", "y"]).__next__)
     sink.begin_call("broken")
     sink.arguments('{"a"')
-    assert sink.drop_call()
-    assert not sink.drop_call()
+    assert sink.drop_call(cut=False)
+    assert not sink.drop_call(cut=False)
     sink.begin_call("whole")
     sink.arguments("{}")
     sink.end_call()
@@ -68,7 +68,7 @@ def test_a_call_that_was_dropped_keeps_its_index_and_is_no_part_of_the_message()
         ToolCallDelta(1, "y", "whole", "{}"),
     ]
     assert sink.complete_calls == [1]
-    message = assemble(deltas, sink.complete_calls)
+    message = assemble(deltas, sink.message_calls)
     assert [call.name for call in message.tool_calls] == ["whole"]
 
 

@@ -61,8 +61,9 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
     engine_fields = set(EngineSettings.__dataclass_fields__)
     own = {name: options.pop(name) for name in list(options) if name in engine_fields}
     tokenizer, vocab_size = tiny.renderer.tokenizer, tiny.model.config.vocab_size
-    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, vocab_size, tiny.renderer.end_ids)
-    engine = Engine(model or tiny.model, EngineSettings(**{"kv_cache_memory": 16 << 20, **own}), compiler)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, vocab_size, tiny.renderer.end_ids, close_objects=True)
+    forbidden = tokenizer.unknown_ids(vocab_size)
+    engine = Engine(model or tiny.model, EngineSettings(**{"kv_cache_memory": 16 << 20, **own}), compiler, forbidden)
     # However busy the machine is, an answer that fails at its first token is a plain error, and no ping comes between.
     patient = {"shutdown_grace_s": 2.0, "stream_open_after_s": HANG_S, "ping_s": int(HANG_S)}
     settings = ServerSettings(**{"model_names": ("tiny", "tiny-too"), **patient, **options})
@@ -73,7 +74,7 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
             http = httpx.AsyncClient(base_url=url, timeout=HANG_S)
         else:
             await stack.enter_async_context(app.router.lifespan_context(app))
-            url = "http://test"
+            url = "http://localhost"
             http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url, timeout=HANG_S)
         await stack.enter_async_context(http)
         yield Served(app, engine, tiny.renderer, http, url)

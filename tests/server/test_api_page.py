@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.conftest import Served
 from tokenline.engine.client import EngineStats
-from tokenline.server.openai import answers, wire
+from tokenline.server.openai import aliases, answers, wire
 from tokenline.server.openai.unsupported import CHAT, COMPLETION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +48,11 @@ def test_every_field_that_is_refused_is_named_with_its_routes() -> None:
     assert found == {name: routes[name in CHAT, name in COMPLETION] for name in CHAT.keys() | COMPLETION.keys()}
 
 
+def test_every_other_name_of_a_field_is_named() -> None:
+    named = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", SECTIONS["Other names"], re.M))
+    assert named == {**aliases.GENERATION, **aliases.CHAT}
+
+
 @pytest.mark.parametrize(
     ("answer", "section"),
     [
@@ -57,6 +62,7 @@ def test_every_field_that_is_refused_is_named_with_its_routes() -> None:
         (answers.UsageObject, "Usage"),
         (answers.ModelList, "Models"),
         (answers.TokensObject, "Tokens"),
+        (answers.Props, "Props"),
     ],
 )
 def test_every_field_of_an_answer_is_named(answer: type, section: str) -> None:

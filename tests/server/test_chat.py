@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from tests.server.conftest import CHAT, Serve, Served
+from tests.server.conftest import CHAT, TEXT, Serve, Served
 from tests.server.helpers import finish_reasons, joined, stream, user
+from tokenline.engine.request import Namespace
 from tokenline.render.chat_input import ChatInput
 
 UNICODE = [
@@ -287,7 +288,9 @@ async def test_tools_are_part_of_the_prompt_with_tool_choice_none(serve: Serve, 
 
 
 async def test_an_aborted_stream_leaves_nothing_in_later_answers(serve: Serve):
-    """ss-05: the next turn of a chat whose answer was cut off by the client is answered as on a fresh server."""
+    """ss-05: the next turn of a chat whose answer was cut off by the client is answered as on a fresh server that is
+    given the same ids: those that were generated, where the client got their text.
+    """
     used, fresh = await serve(live=True), await serve()
     question = user("Tell me a long story, please.")
     received = ""
@@ -300,11 +303,14 @@ async def test_an_aborted_stream_leaves_nothing_in_later_answers(serve: Serve):
             if seen == 4:
                 break
     follow_up = [*question, {"role": "assistant", "content": received}, *user("go on")]
-    answers = [await server.http.post(CHAT, json=greedy(follow_up)) for server in (used, fresh)]
-    assert [answer.status_code for answer in answers] == [200, 200]
-    first, second = (answer.json() for answer in answers)
-    assert first["choices"] == second["choices"]
-    assert first["usage"]["prompt_tokens"] == len(used.renderer.chat(ChatInput(follow_up)))
+    first = await used.http.post(CHAT, json=greedy(follow_up, return_token_ids=True))
+    assert first.status_code == 200
+    line = used.renderer.chat(ChatInput(follow_up), namespace=Namespace())
+    assert first.json()["prompt_token_ids"] == line.ids.tolist()
+    assert used.renderer.tokenizer.decode(line.ids.tolist()) == line.text
+    body = {"prompt": line.ids.tolist(), "temperature": 0, "max_tokens": len(first.json()["choices"][0]["token_ids"])}
+    second = await fresh.http.post(TEXT, json={**body, "return_token_ids": True})
+    assert first.json()["choices"][0]["token_ids"] == second.json()["choices"][0]["token_ids"]
 
 
 async def test_the_last_message_can_be_continued(served: Served):

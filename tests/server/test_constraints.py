@@ -182,7 +182,9 @@ async def test_choices_are_constrained_each_by_itself(served: Served):
         ({"tools": TOOLS, "tool_choice": "required", "guided_regex": "a"}, "guided_regex"),
         (
             {
-                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"uniqueItems": True}}}],
+                "tools": [
+                    {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"uniqueItems": True}}}
+                ],
                 "tool_choice": "required",
             },
             "tools[0].function.parameters.uniqueItems",

@@ -47,7 +47,7 @@ async def test_events_of_several_prompts_and_choices():
                 if isinstance(event, PromptDone):
                     done.append(event.prompt)
                     assert event.cache.prompt == len(prompts[event.prompt].line)
-                else:
+                elif isinstance(event, Piece):
                     assert (0 if event.choice < 2 else 1) in done, "the prompt's account comes before its pieces"
                     seen[event.choice].append(event)
         assert sorted(done) == [0, 1]
@@ -107,7 +107,7 @@ async def test_an_engine_that_fails_ends_the_answer():
                 await answer.open()
 
 
-async def test_all_ids_of_an_answer_are_reported_unless_a_stop_string_cut_it():
+async def test_the_ids_of_an_answer_are_reported_however_it_ends():
     heard: list[list[int]] = []
     async with running() as engine:
         for stop in ((), ("7",)):
@@ -116,4 +116,16 @@ async def test_all_ids_of_an_answer_are_reported_unless_a_stop_string_cut_it():
                 await answer.open()
                 async for _ in answer:
                     pass
-    assert heard == [expected_answer([1, 2, 3], 40)]
+        expected = expected_answer([1, 2, 3], 40)
+        assert heard[0] == expected
+        assert 0 < len(heard[1]) < 40
+        assert heard[1] == expected[: len(heard[1])]
+        heard.clear()
+        asked = prompt("b", [1, 2, 3], max_tokens=40, n=2, on_answer=lambda ids: heard.append(list(ids)))
+        async with Answer(engine, WORDS, [asked]) as answer:  # whose client leaves
+            await answer.open()
+            while not isinstance(await anext(answer), Piece):
+                pass
+        assert 1 <= len(heard) <= 2, "once a choice that has begun"
+        for ids in heard:
+            assert ids == expected[: len(ids)]

@@ -5,6 +5,7 @@ template before the weights are loaded. Rooms are imported here when they are ne
 reported without waiting for them.
 """
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from tokenline.cli.console import CommandError, ended_by_ctrl_c
 from tokenline.cli.ready import DiskFacts, ServerFacts
 from tokenline.cli.serve_options import ServeOptions
+from tokenline.fields import FieldError
 from tokenline.models.progress import Progress
 
 if TYPE_CHECKING:
@@ -57,11 +59,13 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         from tokenline.render.renderer import Renderer
         from tokenline.server.app import create_app
         from tokenline.server.settings import ServerSettings
+        from tokenline.service.fit import check_fit
 
         listener = _bind(options)
         checkpoint = open_checkpoint(path)  # a path that holds no model is reported before anything else about it
         gguf = checkpoint.file if isinstance(checkpoint, GGUFCheckpoint) else None
         renderer = Renderer.from_model(path, chat_template=options.chat_template, gguf=gguf)
+        check_fit(renderer, checkpoint.config.vocab_size)
         progress(PREPARING, 0, None)
         model = load_model(checkpoint, device=options.device, dtype=options.dtype, progress=progress)
         del checkpoint, gguf  # a vocabulary's worth of strings
@@ -69,14 +73,23 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         settings = ServerSettings(
             model_names=options.served_model_names or (name_of(options.model, path),),
             api_keys=options.api_keys,
+            cors_origins=options.cors_origins,
+            allowed_hosts=options.guarded_hosts,
             tool_call_parser=options.tool_call_parser,
             reasoning_parser=options.reasoning_parser,
+            generation_config=options.generation_config,
+            override_generation_config=options.override_generation_config,
             log_level=options.log_level,
             log_json=options.log_json,
         )
-        app = create_app(renderer, engine, settings)
+        try:
+            app = create_app(renderer, engine, settings)
+        except FieldError as error:  # the options' own values have been checked
+            raise CommandError(
+                f"the model's generation config: {error} --generation-config none ignores it."
+            ) from error
     disk = engine.snapshot().disk
-    parsers = app.state.server.service.parsers
+    service = app.state.server.service
     facts = ServerFacts(
         name=settings.model_names[0],
         family=model.config.family,
@@ -88,8 +101,9 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         pool_tokens=engine.limits.pool_tokens,
         max_model_len=engine.limits.max_model_len,
         disk=DiskFacts(options.cache_dir, disk.bytes, disk.max_bytes) if options.cache_dir and disk else None,
-        tool_parser=parsers.tool_parser,
-        reasoning_parser=parsers.reasoning_parser,
+        tool_parser=service.parsers.tool_parser,
+        reasoning_parser=service.parsers.reasoning_parser,
+        sampling=str(service.room.default_sampling),
         host=options.host,
         needs_key=bool(options.api_keys),
     )
@@ -135,22 +149,23 @@ def _make_engine(
         vocab_size,
         renderer.end_ids,
         encode=lambda text: tokenizer.encode_with_offsets(text, continued=True)[0],
+        close_objects=True,
     )
     try:
-        return Engine(model, settings, compiler)
+        return Engine(model, settings, compiler, tokenizer.unknown_ids(vocab_size))
     except SettingError as error:
         raise CommandError(f"--{error.setting.replace('_', '-')} {error.reason}") from error
 
 
 def name_of(model: str | None, path: Path) -> str:
-    """What clients call the model: a hub id as it was given, else the name of the file or folder."""
-    from tokenline.models.fetch import DEFAULT_MODEL
-    from tokenline.models.hub import HubName
+    """What clients call the model: a hub id or short name as it was given, else the name of the file or folder."""
+    from tokenline.models.fetch import DEFAULT_NAME, is_default_model
+    from tokenline.models.hub_names import HubName
 
-    if model is None:
-        return DEFAULT_MODEL.name.split(".")[0]
-    hub_name = HubName.parse(model.strip())
-    if hub_name is not None and not Path(model.strip()).exists():
+    here = model is not None and os.path.exists(model.strip())
+    if not here and is_default_model(model and model.strip()):
+        return DEFAULT_NAME
+    if model is not None and not here and (hub_name := HubName.parse(model.strip())):
         return str(hub_name)
     path = path.resolve()
     return (path.stem if path.suffix == ".gguf" else path.name) or "model"

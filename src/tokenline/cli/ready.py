@@ -41,6 +41,7 @@ class ServerFacts:
     disk: DiskFacts | None
     tool_parser: str | None
     reasoning_parser: str | None
+    sampling: str  # of requests that give no values
     host: str  # as it was asked for
     needs_key: bool
 
@@ -55,6 +56,7 @@ class ServerFacts:
         if self.disk is not None:
             used, limit = format_bytes(self.disk.used_bytes), format_bytes(self.disk.max_bytes)
             rows["disk cache"] = f"{used} of {limit} in {self.disk.folder}"
+        rows["sampling"] = f"{self.sampling}, unless a request says otherwise"
         rows["parsers"] = f"tool calls {self.tool_parser or 'none'}, reasoning {self.reasoning_parser or 'none'}"
         return rows
 
@@ -104,11 +106,11 @@ def client_snippet(url: str, model: str, needs_key: bool) -> str:
     )
 
 
-def announce(url: str, model: str) -> None:
+def announce(url: str, facts: ServerFacts) -> None:
     """For the parent process (`tokenline chat`): say in one line of JSON where the server is, and from then on end it
     when the parent closes stdin or dies.
     """
-    print(json.dumps({"url": url, "model": model}), flush=True)
+    print(json.dumps({"url": url, "model": facts.name, "sampling": facts.sampling}), flush=True)
     stdin = sys.stdin.fileno()
 
     def wait_for_parent() -> None:

@@ -14,7 +14,7 @@ from tokenline.cli.console import progress_bars
 from tokenline.cli.pull import MODEL_HELP
 from tokenline.cli.ready import announce as announce_to_parent
 from tokenline.cli.ready import print_ready
-from tokenline.cli.serve_options import ServeOptions, read_template
+from tokenline.cli.serve_options import ServeOptions, comma_separated, read_sampling, read_template
 from tokenline.sizes import parse_size
 
 
@@ -90,12 +90,43 @@ def serve(
         str,
         typer.Option(metavar="NAME", help="Format of the model's reasoning; auto detects it, none disables it."),
     ] = "auto",
+    generation_config: Annotated[
+        Literal["auto", "none"],
+        typer.Option(
+            metavar="NAME",
+            help="Sampling values of requests that give none. auto: the model's own, else temperature 0.8, top_k 40, "
+            "top_p 0.95, min_p 0.05; none: temperature 1 and nothing cut off.",
+        ),
+    ] = "auto",
+    override_generation_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Other values for --generation-config, e.g. '{\"temperature\": 0.5}'.",
+        ),
+    ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY",
             envvar="TOKENLINE_API_KEY",
             help="API key that clients must send. Repeat the option for several keys; each has its own cache.",
+        ),
+    ] = None,
+    cors_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGINS",
+            help="Web pages that may use the server, e.g. https://chat.example.com,app://obsidian.md; *: all.",
+            show_default="none but its own",
+        ),
+    ] = None,
+    allowed_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Host names that the server may be called by, besides this machine's; *: any.",
+            show_default="any, if --host is a network address",
         ),
     ] = None,
     log_level: Annotated[
@@ -124,7 +155,11 @@ def serve(
         chat_template=read_template(chat_template),
         tool_call_parser=tool_call_parser,
         reasoning_parser=reasoning_parser,
+        generation_config=generation_config,
+        override_generation_config=read_sampling(override_generation_config),
         api_keys=tuple(dict.fromkeys(api_key or ())),
+        cors_origins=comma_separated(cors_origins),
+        allowed_hosts=comma_separated(allowed_hosts),
         log_level=log_level,
         log_json=log_json,
     )
@@ -133,7 +168,7 @@ def serve(
 
     def on_ready(url: str) -> None:
         if announce:
-            announce_to_parent(url, server.facts.name)
+            announce_to_parent(url, server.facts)
         else:
             print_ready(url, server.facts, time.perf_counter() - started)
 

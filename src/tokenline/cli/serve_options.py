@@ -4,8 +4,12 @@ Knows what values are possible; does not know the command line's parser nor what
 CommandError that names its option, raised before anything is downloaded or loaded.
 """
 
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tokenline.cli.console import CommandError
 
@@ -28,7 +32,11 @@ class ServeOptions:
     chat_template: str | None  # Jinja source; None: the model's own
     tool_call_parser: str
     reasoning_parser: str
+    generation_config: Literal["auto", "none"]
+    override_generation_config: Mapping[str, float]
     api_keys: tuple[str, ...]
+    cors_origins: tuple[str, ...]
+    allowed_hosts: tuple[str, ...]
     log_level: str
     log_json: bool
 
@@ -39,11 +47,34 @@ class ServeOptions:
         for name in self.served_model_names:
             if not name.strip() or not name.isprintable():
                 raise CommandError("--served-model-name: a name must be printable and not empty")
+        self._check_pages()
         self._check_parsers()
         if self.cache_dir is None and self.cache_dir_size is not None:
             raise CommandError("--cache-dir-size: needs --cache-dir")
         if self.cache_dir is not None and self.cache_dir.exists() and not self.cache_dir.is_dir():
             raise CommandError(f"--cache-dir {self.cache_dir}: not a directory")
+
+    def _check_pages(self) -> None:
+        from tokenline.server.origins import check_origin
+
+        for origin in self.cors_origins:
+            try:
+                check_origin(origin)
+            except ValueError as error:
+                raise CommandError(f"--cors-origins: {error}") from None
+        for name in self.allowed_hosts:
+            if not name.isascii() or not name.isprintable() or set(name) & set(" /:"):
+                raise CommandError(f"--allowed-hosts: a host is a name without scheme and port, not {name!r}")
+
+    @property
+    def guarded_hosts(self) -> tuple[str, ...] | None:
+        """Names that the server may be called by besides this machine's (see `server.origins`); None: by any.
+
+        A server that the whole network may reach has names that it cannot know.
+        """
+        if self.allowed_hosts or is_loopback(self.host):
+            return (self.host, *self.allowed_hosts)
+        return None
 
     def _check_parsers(self) -> None:
         from tokenline.parse.registry import reasoning_parsers, tool_parsers
@@ -66,3 +97,38 @@ def read_template(file: Path | None) -> str | None:
         raise CommandError(f"--chat-template {file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
         raise CommandError(f"--chat-template {file}: {error.strerror}") from error
+
+
+def read_sampling(text: str | None) -> dict[str, float]:
+    """The JSON object of --override-generation-config, with values that are possible."""
+    from tokenline.fields import FieldError
+    from tokenline.service.default_sampling import DefaultSampling
+
+    if text is None:
+        return {}
+    option = "--override-generation-config"
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: not JSON ({error}); write it like '{{\"temperature\": 0.5}}'") from error
+    if not isinstance(values, dict):
+        raise CommandError(f"{option}: must be a JSON object such as '{{\"temperature\": 0.5}}'")
+    try:
+        DefaultSampling.of(values)
+    except FieldError as error:
+        raise CommandError(f"{option}: {error}") from error
+    return values
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def comma_separated(values: Sequence[str] | None) -> tuple[str, ...]:
+    """What an option lists that may be given several times, and several values each time."""
+    listed = [part.strip() for value in values or () for part in value.split(",")]
+    return tuple(dict.fromkeys(part for part in listed if part))

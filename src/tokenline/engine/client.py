@@ -3,12 +3,14 @@
 Everything given and returned is plain data that survives pickling. `engine.Engine` is the one in this process.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from tokenline.engine.disk_tier import DiskStats
 from tokenline.engine.request import Request, Requests, Step
 from tokenline.engine.settings import EngineLimits
+from tokenline.fields import Path
 
 
 @dataclass(slots=True)
@@ -52,6 +54,11 @@ class Health:
 
 class StepStream(Protocol):
     """The steps of some requests, interleaved, until all choices have finished."""
+
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places of what could not be enforced of the requests' constraints, and is left to the model."""
+        ...
 
     def __aiter__(self) -> Self: ...
 

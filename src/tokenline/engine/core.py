@@ -3,12 +3,11 @@
 Owns the scheduler, the cache and the KV pool of one model. Knows nothing of threads, streams or clients.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.client import Totals
@@ -17,12 +16,18 @@ from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefill_budget import MAX_STALL_S, PrefillBudget, PrefillSpeed
 from tokenline.engine.prefix_cache import PrefixCache, Tail
 from tokenline.engine.prefix_hashes import PrefixHashes
+from tokenline.engine.progress import log_long_prefill, progress_step
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
-from tokenline.engine.sampler import SamplingError, sample
-from tokenline.engine.scheduler import Chunk, Scheduler
+from tokenline.engine.runner import Runner
+from tokenline.engine.sampler import SamplingError
+from tokenline.engine.scheduler import Scheduler
+from tokenline.engine.scoring import is_broken
 from tokenline.engine.sequence import Sequence
-from tokenline.models.base import Batch, BatchSequence, Model
+from tokenline.models.base import Model
 
+log = logging.getLogger(__name__)
+
+SCORED_LOGITS_BYTES = 64 << 20  # at most, of a step's logits that score prompts
 DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
 
@@ -39,11 +44,15 @@ class EngineCore:
     disk: DiskSettings | None = None  # where blocks go that leave the pool; None: nowhere
     max_stall_s: float = MAX_STALL_S  # see EngineSettings
     evictions_remembered: int = 65_536
+    forbidden_ids: SequenceOf[int] = ()  # never sampled
+    scored_logits_bytes: int = SCORED_LOGITS_BYTES
     clock: Callable[[], float] = time.monotonic
+    announce: Callable[[list[Step]], None] = lambda steps: None  # takes steps that are not to wait for `step` to end
     totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
         self.kv = self.model.new_kv_pool(self.num_blocks, self.block_size)
+        self.runner = Runner(self.model, self.kv, self.forbidden_ids)
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.evictions = EvictionLog(self.block_size, self.clock, self.evictions_remembered)
         self.cache = PrefixCache(self.pool, self._on_evict)
@@ -56,6 +65,7 @@ class EngineCore:
             self.cache,
             max_num_seqs=self.max_num_seqs,
             max_batch_tokens=self.max_batch_tokens,
+            max_scored_tokens=max(1, self.scored_logits_bytes // (4 * self.model.config.vocab_size)),
             prefill_budget=PrefillBudget(self.prefill_speed, self.max_stall_s),
             copy_block_prefix=self.kv.copy_block_prefix,
             tier=self.tier,
@@ -93,7 +103,9 @@ class EngineCore:
         return steps
 
     def step(self) -> list[Step]:
-        """Compute one batch. An exception in the model ends the requests of this batch and harms no other."""
+        """Compute one batch. A request whose part of it cannot be computed ends with an error; the others of the batch
+        get the ids that they would have got without it. Raises StepFailed if nothing can be computed at all.
+        """
         self.scheduler.take_restored()
         chunks = self.scheduler.schedule()
         if not chunks:
@@ -108,48 +120,57 @@ class EngineCore:
             sequence.cached, sequence.cached_restored = sequence.computed, sequence.restored
             if sequence.choice == 0:  # the one that gives the account
                 keys = self._hashes.of(sequence.namespace, sequence.line)
-                sequence.evicted = self.evictions.ask(keys, sequence.cached)
                 sequence.longest_match = self.cache.lookup(sequence.namespace, sequence.line).length
-        sampling = [chunk for chunk in chunks if chunk.samples]
-        try:
-            logits = self.model.forward(self._batch(chunks, sampling), self.kv)
-            sampled = sample(logits, [chunk.sequence for chunk in sampling], self.model.config.vocab_size)
-        except Exception as error:
-            # Nothing of this batch enters the tree: what the failed step wrote is not to be trusted.
-            message = f"{type(error).__name__}: {error}"
-            failed = {id(chunk.sequence.request): chunk.sequence.request for chunk in chunks}
-            raise StepFailed(
-                message, [step for request in failed.values() for step in self._fail(request, message)]
-            ) from error
-        prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
-        self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
-        for chunk in chunks:
-            self.scheduler.computed(chunk)
+                # What a prompt that is scored did not use is held all the same.
+                held = sequence.longest_match if sequence.unscored else sequence.cached
+                sequence.evicted = self.evictions.ask(keys, held)
+                if sequence.evicted is not None:
+                    sequence.longest_match = max(sequence.longest_match, held + sequence.evicted.tokens)
+            if (begun := progress_step(sequence, now)) is not None:
+                self.announce([begun])
         steps: list[Step] = []
-        for chunk, result in zip(sampling, sampled, strict=True):
-            if chunk.sequence.finished:  # a sibling's broken logits ended the request in this very step
+        outcome = self.runner.compute(chunks)
+        if outcome.at_once:
+            prefilled = sum(chunk.length for chunk in chunks if chunk.length > 1)
+            self.prefill_speed.saw_step(prefilled, sum(chunk.length for chunk in chunks), self.clock() - now)
+        for request, error in outcome.failed:
+            # What the failed step wrote for it is not to be trusted, and does not enter the tree.
+            log.error("request %s ends with an error", request.request_id, exc_info=error)
+            steps += self._fail(request, f"{type(error).__name__}: {error}")
+        if not outcome.computed and self._is_broken():
+            raise StepFailed(steps)
+        computed = [one for one in outcome.computed if not one.chunk.sequence.finished]  # by a sibling's failure
+        for chunk in (result.chunk for result in computed):
+            self.scheduler.computed(chunk)
+            if chunk.length > 1 or chunk.sequence.request.reports_progress:
+                log_long_prefill(chunk.sequence, self.clock())
+                if (step := progress_step(chunk.sequence, self.clock())) is not None:
+                    steps.append(step)
+        for result in computed:
+            sequence = result.chunk.sequence
+            if sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue
-            if isinstance(result, SamplingError):
-                steps += self._fail(chunk.sequence.request, str(result))
-                continue
-            steps += self._advance(chunk.sequence, *result)
+            if result.scores:
+                sequence.scored += result.scores
+            if result.scores and is_broken(result.scores):
+                steps += self._fail(sequence.request, "the model's logits are not numbers")
+            elif isinstance(result.sampled, SamplingError):
+                steps += self._fail(sequence.request, str(result.sampled))
+            elif result.sampled is not None:
+                steps += self._advance(sequence, *result.sampled)
+            elif result.reaches_end:  # nothing is to be generated
+                steps.append(self._step(sequence, (), None, FinishReason.LENGTH))
         return steps
 
-    def _batch(self, chunks: list[Chunk], sampling: list[Chunk]) -> Batch:
-        ids, positions, sequences, logit_rows, start = [], [], [], [], 0
-        for chunk in chunks:
-            sequence, end = chunk.sequence, chunk.sequence.computed + chunk.length
-            ids.append(sequence.ids[sequence.computed : end])
-            positions.append(np.arange(sequence.computed, end, dtype=np.int32))
-            table = np.asarray(sequence.blocks, dtype=np.int32)
-            sequences.append(BatchSequence(start, chunk.length, sequence.computed, table))
-            start += chunk.length
-            if chunk.samples:
-                logit_rows.append(start - 1)
-        assert len(logit_rows) == len(sampling)
-        return Batch(
-            np.concatenate(ids), np.concatenate(positions), tuple(sequences), np.asarray(logit_rows, dtype=np.int32)
-        )
+    def _is_broken(self) -> bool:
+        """Whether the model computes nothing, whatever it is given, so that no request is to blame."""
+        block = self.scheduler.borrow_block()
+        if block is None:
+            return False  # nobody knows
+        try:
+            return not self.runner.can_compute(block)
+        finally:
+            self.pool.release(block)
 
     def _advance(self, sequence: Sequence, token_id: int, logprob: TokenLogprob | None) -> list[Step]:
         try:
@@ -157,12 +178,20 @@ class EngineCore:
         except Exception as error:  # whatever a constraint's library raises is this request's trouble alone
             return self._fail(sequence.request, f"the constraint failed: {error}")
         self.totals.generated_tokens += 1
+        return [self._step(sequence, (token_id,), logprob, sequence.finish_reason)]
+
+    def _step(
+        self, sequence: Sequence, ids: tuple[int, ...], logprob: TokenLogprob | None, reason: FinishReason | None
+    ) -> Step:
+        """What a step made for a sequence, which ends with it if there is a reason."""
         cache_use = self._cache_use(sequence)
-        if sequence.finish_reason is not None:
-            self._close(sequence, sequence.finish_reason)
+        if reason is not None:
+            self._close(sequence, reason)
         logprobs = () if logprob is None else (logprob,)
-        reason = sequence.finish_reason
-        return [Step(sequence.request.request_id, sequence.choice, (token_id,), logprobs, reason, cache_use)]
+        wanted = cache_use is not None and sequence.request.prompt_logprobs is not None
+        scored = tuple(sequence.scored) if wanted else None
+        request_id, choice = sequence.request.request_id, sequence.choice
+        return Step(request_id, choice, ids, logprobs, reason, cache_use, prompt_logprobs=scored)
 
     def _cache_use(self, sequence: Sequence) -> CacheUse | None:
         """The account of a request's prompt, once, when the prefill of its first choice ends."""
@@ -187,7 +216,7 @@ class EngineCore:
             restored=sequence.cached_restored,
             evicted=evicted,
             evicted_ago_s=sequence.evicted.ago_s if sequence.evicted else None,
-            longest_match=min(prompt, max(sequence.longest_match, cached + evicted)),
+            longest_match=min(prompt, sequence.longest_match),
         )
 
     def _on_evict(self, tail: Tail) -> None:
@@ -240,8 +269,8 @@ class EngineCore:
 
 
 class StepFailed(Exception):
-    """The model raised. `steps` tell the requests of that batch; all others go on."""
+    """The model computes nothing any more. `steps` tell the requests of the batch at which that showed."""
 
-    def __init__(self, message: str, steps: list[Step]):
-        super().__init__(message)
+    def __init__(self, steps: list[Step]):
+        super().__init__(steps[0].error)
         self.steps = steps

@@ -56,9 +56,11 @@ class DiskStats:
 def model_key(name: str, model: Model, kv: KVPool) -> bytes:
     """Names everything that a block's values depend on beside its line: 32 bytes.
 
-    The class and `precision` tell one backend's arithmetic from another's, and int8 weights from bfloat16 ones.
+    The class and `precision` tell one backend from another, and int8 weights from bfloat16 ones; `arithmetic` and
+    `device` tell CPUs, GPUs and versions of the code apart.
     """
-    parts = (FORMAT, name, type(model).__qualname__, model.precision, model.weight_bytes, kv.layout, kv.block_size)
+    computed_by = (type(model).__qualname__, model.precision, model.weight_bytes, model.arithmetic, model.device)
+    parts = (FORMAT, name, *computed_by, kv.layout, kv.block_size)
     return hashlib.sha256(repr(parts).encode()).digest()
 
 
@@ -142,7 +144,7 @@ class DiskTier:
         The sequence has all its blocks already, and is not to be computed while `sequence.restore` is set.
         """
         size = self._kv.block_size
-        first, end = sequence.computed // size, (sequence.length - 1) // size  # the last id is always computed
+        first, end = sequence.computed // size, len(sequence.reusable) // size
         if end <= first or not self.store.num_files or self._writer.is_clearing or self._late:
             return
         keys = self._hashes.of(sequence.namespace, sequence.line[: end * size])

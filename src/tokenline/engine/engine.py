@@ -8,12 +8,14 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tokenline.engine.client import EngineStats, Health
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.request import (
+    CompiledConstraint,
     Constraint,
     ConstraintCompiler,
     FinishReason,
@@ -23,26 +25,31 @@ from tokenline.engine.request import (
     Step,
 )
 from tokenline.engine.settings import EngineLimits, EngineSettings, disk_settings, find_limits
-from tokenline.fields import FieldError
+from tokenline.fields import FieldError, Path
 from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
 
-# After this many steps in a row that failed, the engine is taken to be broken.
+# After this many steps in a row in which the model computed nothing, the engine is taken to be broken.
 MAX_FAILED_STEPS = 3
 
-MakeConstraint = Callable[[], Constraint]
+MAX_COMMANDS_S = 0.005  # between two steps
 
 
 class Engine:
     """Runs one model on one device for many requests (see `client.EngineClient`). Belongs to one event loop."""
 
     def __init__(
-        self, model: Model, settings: EngineSettings | None = None, constraints: ConstraintCompiler | None = None
+        self,
+        model: Model,
+        settings: EngineSettings | None = None,
+        constraints: ConstraintCompiler | None = None,
+        forbidden_ids: Sequence[int] = (),
     ):
         """Allocate the KV pool. Raises SettingError or ModelError when it does not fit.
 
-        `constraints`: compiles what requests describe; without it, a constraint is refused.
+        `constraints`: compiles what requests describe; without it, a constraint is refused. `forbidden_ids`: are never
+        sampled, since no token has them (`Tokenizer.unknown_ids`).
         """
         self.settings = settings or EngineSettings()
         self._limits = find_limits(model, self.settings)
@@ -57,6 +64,8 @@ class Engine:
             disk_settings(self.settings),
             max_stall_s=self.settings.max_stall_s,
             evictions_remembered=self.settings.evictions_remembered,
+            announce=self._deliver,
+            forbidden_ids=forbidden_ids,
         )
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}  # by request id
@@ -89,11 +98,17 @@ class Engine:
     async def check(self, request: Request) -> None:
         await self._checked(request)
 
-    async def _checked(self, request: Request) -> MakeConstraint | None:
+    async def _checked(self, request: Request) -> CompiledConstraint | None:
         """The request's compiled constraint. Raises RequestRefused for a request that can never run."""
         overflow = self._limits.overflow(len(request.prompt_ids), request.params.max_tokens)
         if overflow is not None:
             raise RequestRefused("context_length_exceeded", f"The prompt {overflow}")
+        for token_id in (request.prompt_ids.min(), request.prompt_ids.max()):
+            if not 0 <= token_id < self._limits.vocab_size:
+                raise RequestRefused(
+                    "invalid_value",
+                    f"The prompt has a token with id {token_id}; the model knows 0 to {self._limits.vocab_size - 1}.",
+                )
         if request.constraint is None:
             return None
         if self._constraints is None:
@@ -108,15 +123,15 @@ class Engine:
         makers = [await self._checked(request) for request in requests]
         self._refuse_if_ended()
         # Everything that follows happens at once, so either all requests are begun or none.
-        if len(self._streams) + len(requests) > self.settings.max_waiting:
-            raise RequestRefused(
-                "queue_full", f"{len(self._streams)} requests are waiting or running already; try again later."
-            )
+        unfinished = sum(stream.num_open for stream in set(self._streams.values()))
+        if unfinished + sum(request.n for request in requests) > self.settings.max_waiting:
+            raise RequestRefused("queue_full", f"{unfinished} answers are waiting or running already; try again later.")
         stream = _Stream(self, requests)
+        stream.left_out = tuple(place for make in makers if make for place in make.left_out)
         for request, make in zip(requests, makers, strict=True):
             constraints = [make() if make else None for _ in range(request.n)]
             self._streams[request.request_id] = stream
-            self._commands.put(partial(self.core.add, request, constraints))
+            self._commands.put(partial(self._add, request, constraints))
         return stream
 
     async def stop(self, request_id: str, choice: int) -> None:
@@ -200,7 +215,6 @@ class Engine:
                     failed_steps = 0
                 except StepFailed as failure:
                     failed_steps += 1
-                    log.exception("a step failed; its requests end with an error")
                     self._deliver(failure.steps)
                     if failed_steps == MAX_FAILED_STEPS:
                         raise
@@ -213,8 +227,25 @@ class Engine:
         finally:
             self._in_loop(self._ended.set)
 
+    def _add(self, request: Request, constraints: list[Constraint | None]) -> None:
+        try:
+            self.core.add(request, constraints)
+        except Exception as error:  # what cannot be begun ends this request alone
+            log.exception("request %s could not be begun", request.request_id)
+            message = f"{type(error).__name__}: {error}"
+            self._deliver(
+                [
+                    Step(request.request_id, choice, (), finish_reason=FinishReason.ERROR, error=message)
+                    for choice in range(request.n)
+                ]
+            )
+
     def _take_commands(self) -> bool:
-        """Carry out what the loop asked for; wait for it when there is no work. False: stop."""
+        """Carry out what the loop asked for; wait for it when there is no work. False: stop.
+
+        What takes long (many choices to begin) goes on after the next step, so that running streams need not wait.
+        """
+        until = time.monotonic() + MAX_COMMANDS_S
         while True:
             try:
                 command = self._commands.get(block=self.core.is_idle)
@@ -223,7 +254,7 @@ class Engine:
             if command is None:
                 return False
             command()
-            if not self.core.is_idle and self._commands.empty():
+            if not self.core.is_idle and (self._commands.empty() or time.monotonic() > until):
                 return True
 
     def _deliver(self, steps: list[Step]) -> None:
@@ -259,6 +290,7 @@ class _Stream:
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._open: dict[str, set[int]] = {request.request_id: set(range(request.n)) for request in requests}
         self._closed = False
+        self.left_out: tuple[Path, ...] = ()
 
     def put(self, step: Step) -> None:
         self._steps.put_nowait(step)
@@ -268,6 +300,11 @@ class _Stream:
         for request_id, choices in self._open.items():
             for choice in choices:
                 self.put(Step(request_id, choice, (), finish_reason=FinishReason.ERROR, error=message))
+
+    @property
+    def num_open(self) -> int:
+        """Choices that are not over."""
+        return sum(map(len, self._open.values()))
 
     def close_choice(self, request_id: str, choice: int) -> bool:
         """No more steps of this choice. False: it was over already."""

@@ -4,14 +4,15 @@ another process (see `client`).
 A `Request` goes in; a stream of `Step`s comes back and, once per request, when its prefill ends, a `CacheUse`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tokenline.fields import FieldError
+from tokenline.fields import FieldError, Path
+from tokenline.models.base import TokenLogprob
 
 
 class FinishReason(StrEnum):
@@ -36,7 +37,7 @@ class Namespace(NamedTuple):
 class SamplingParams:
     """How the next id is chosen. Ranges are checked before: errors name the client's own field."""
 
-    max_tokens: int  # new ids at most, at least 1
+    max_tokens: int  # new ids at most; 0: only the prompt is computed
     temperature: float = 1.0  # 0: greedy
     top_p: float = 1.0
     top_k: int = 0  # 0: off
@@ -63,11 +64,22 @@ class Constraint(Protocol):
         ...
 
 
+class CompiledConstraint(Protocol):
+    """Makes a Constraint for each choice, which is cheap."""
+
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places of what could not be enforced, and is left to the model."""
+        ...
+
+    def __call__(self) -> Constraint: ...
+
+
 class ConstraintCompiler(Protocol):
     """Makes constraints of descriptions, on the engine's side. Thread-safe; keeps what it has compiled."""
 
-    def compile(self, spec: Any, /) -> Callable[[], Constraint]:
-        """Called once a request; the result once a choice, which must be cheap. FieldError: it cannot be enforced."""
+    def compile(self, spec: Any, /) -> CompiledConstraint:
+        """Called once a request. FieldError: it cannot be enforced."""
         ...
 
 
@@ -85,13 +97,10 @@ class Request:
     # evicted. 0: in memory only. More: they also go to the disk when the request ends, to stay this long, if there is
     # room.
     retention_s: float | None = None
-
-
-class TokenLogprob(NamedTuple):
-    """Natural-log probabilities from the model's own logits, before temperature and penalties."""
-
-    logprob: float  # of the chosen id
-    top: tuple[tuple[int, float], ...]  # (id, logprob), most likely first
+    # None: none; k: log probabilities of the prompt's own ids, and of the k most likely ones at their places. Such a
+    # prompt is computed as a whole: what the prefix cache holds of it has no logits.
+    prompt_logprobs: int | None = None
+    reports_progress: bool = False  # its steps also say how far its prompt is computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,16 @@ class CacheUse:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How far a prompt is computed."""
+
+    total: int  # tokens of the prompt
+    cached: int  # of these, those that were found in the cache
+    processed: int  # of these, those whose keys and values are there by now, the cached ones included
+    elapsed_s: float  # since the prompt was first scheduled
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one engine step made for one choice of a request."""
 
@@ -121,6 +140,10 @@ class Step:
     finish_reason: FinishReason | None = None
     cache_use: CacheUse | None = None  # on the first step of choice 0, once per request
     error: str | None = None  # with FinishReason.ERROR: what happened, for the log and the client
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None  # with the cache use, if asked for; of ids 1, 2, ...
+    # With `reports_progress`, in steps of choice 0 that have no ids: before its first chunk is computed, then after
+    # each one, so that the last says that all is processed.
+    progress: PromptProgress | None = None
 
 
 class RequestRefused(Exception):

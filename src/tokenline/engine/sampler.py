@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenline.engine.request import TokenLogprob
 from tokenline.engine.sequence import Sequence
-from tokenline.models.base import Logits, RowSampling
+from tokenline.models.base import Logits, RowSampling, TokenLogprob
 
 
 class Sampled(NamedTuple):
@@ -49,7 +48,7 @@ def sample(logits: Logits, sequences: Rows[Sequence], vocab_size: int) -> list[S
             results.append(token_id)
             continue
         top = sequences[row].params.logprobs
-        logprob = None if top is None else TokenLogprob(*logits.logprobs(row, token_id, top))
+        logprob = None if top is None else logits.logprobs([row], [token_id], top)[0]
         results.append(Sampled(token_id, logprob))
     return results
 
@@ -68,7 +67,7 @@ def is_plain_greedy(sequence: Sequence) -> bool:
 
 
 def row_sampling(row: int, sequence: Sequence, vocab_size: int) -> RowSampling:
-    """What is done to one row. Takes a number from the sequence's generator if an id is to be drawn."""
+    """What is done to one row. Asked again before the next id is appended, it is the same."""
     params = sequence.params
     repeated, added, mask, held_back = None, [], None, None
     if params.repetition_penalty != 1:
@@ -91,7 +90,7 @@ def row_sampling(row: int, sequence: Sequence, vocab_size: int) -> RowSampling:
     return RowSampling(
         row,
         params.temperature,
-        sequence.random.random() if params.temperature > 0 else 0.0,
+        sequence.uniform() if params.temperature > 0 else 0.0,
         params.top_k,
         params.top_p,
         params.min_p,

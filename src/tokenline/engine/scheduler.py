@@ -8,6 +8,9 @@ A sequence that waits is admitted with the longest prefix that the cache holds, 
 about to compute more of that prefix: it rides on that one (invariant 5). With a disk tier, an admitted sequence may
 first wait for blocks that come from there; nobody else waits for them.
 
+A prompt whose ids are scored (`prompt_logprobs`) is computed as a whole, whatever the cache holds, and in chunks small
+enough for their logits.
+
 Knows sequences, blocks and the tree; no model, no sampling, no clock.
 """
 
@@ -34,8 +37,20 @@ class Chunk:
 
     @property
     def samples(self) -> bool:
-        """Whether the chunk reaches the end of the line, so that the next id can be sampled."""
+        """Whether the next id is sampled: the chunk reaches the end of the line, which is to go on."""
+        return self.reaches_end and self.sequence.params.max_tokens > 0
+
+    @property
+    def reaches_end(self) -> bool:
         return self.length == self.sequence.remaining
+
+    @property
+    def scores(self) -> range:
+        """The places in the line, within the chunk, whose logits score the id behind them."""
+        sequence, end = self.sequence, self.sequence.computed + self.length
+        if not sequence.unscored:
+            return range(0)
+        return range(max(sequence.computed, len(sequence.scored)), min(end, sequence.prompt_length - 1))
 
 
 class Scheduler:
@@ -48,6 +63,7 @@ class Scheduler:
         *,
         max_num_seqs: int,
         max_batch_tokens: int,
+        max_scored_tokens: int,
         prefill_budget: PrefillBudget,
         copy_block_prefix: Callable[[int, int, int], None],
         tier: DiskTier | None = None,
@@ -59,6 +75,7 @@ class Scheduler:
         self.preemptions = 0
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
+        self._max_scored_tokens = max_scored_tokens
         self._prefill_budget = prefill_budget
         self._copy_block_prefix = copy_block_prefix
         self._tier = tier
@@ -93,8 +110,14 @@ class Scheduler:
         or wait. So a short prompt does not wait until a long one is done, nor a long one for ever.
         """
 
+        to_score = self._max_scored_tokens
+
         def give(sequence: Sequence, most: int) -> int:
+            nonlocal to_score
             length = min(sequence.remaining - lengths.get(sequence, 0), most)
+            if sequence.unscored:
+                length = min(length, to_score)
+                to_score -= length
             if length > 0:
                 lengths[sequence] = lengths.get(sequence, 0) + length
             return length
@@ -120,9 +143,16 @@ class Scheduler:
         if len(self.running) >= self._max_num_seqs:
             return None
         turns = self._by_turn()
+        riding: set[int] = (
+            set()
+        )  # requests of which a choice waits for a running prefill, and so all that have its line
         for sequence in turns if below is None else turns[:LOOK_AHEAD]:
-            match = self.cache.lookup(sequence.namespace, sequence.line[:-1])  # the last id is always computed
+            if id(sequence.request) in riding and not sequence.num_generated:
+                continue
+            match = self.cache.lookup(sequence.namespace, sequence.reusable)
             if self._is_being_computed(sequence, beyond=match.length):
+                if not sequence.num_generated:
+                    riding.add(id(sequence.request))
                 continue
             if below is not None and sequence.length - match.length >= below and self._has_room(sequence):
                 continue
@@ -183,7 +213,7 @@ class Scheduler:
 
     def _is_being_computed(self, sequence: Sequence, beyond: int) -> bool:
         """Whether a running prefill will soon have computed more of this line than the `beyond` tokens held now."""
-        line = sequence.line[:-1]
+        line = sequence.reusable
         for other in self.running:
             if other.is_prefilling and other.namespace == sequence.namespace:
                 common = common_prefix(other.line, line)
@@ -216,6 +246,10 @@ class Scheduler:
                 return False
         sequence.blocks.append(self.pool.allocate())
         return True
+
+    def borrow_block(self) -> int | None:
+        """A block for nobody's tokens, to be released; None if all are in use."""
+        return self.pool.allocate() if self._make_room(1) else None
 
     def computed(self, chunk: Chunk) -> None:
         """The chunk's keys and values are in the pool. Prompts enter the tree chunk by chunk, answers at the end."""

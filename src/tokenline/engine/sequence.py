@@ -7,6 +7,7 @@ import numpy as np
 
 from tokenline.engine.eviction_log import Evicted
 from tokenline.engine.request import Constraint, FinishReason, Namespace, Request, SamplingParams
+from tokenline.models.base import TokenLogprob
 
 if TYPE_CHECKING:
     from tokenline.engine.block_reader import Restore
@@ -28,13 +29,17 @@ class Sequence:
     restore: "Restore | None" = None  # blocks on their way from the disk; nothing is computed as long as it is there
     restored: int = 0  # of the computed ids, those that came from the disk
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
-    random: np.random.Generator = field(init=False)
+    scored: list[TokenLogprob] = field(default_factory=list)  # of the prompt's ids 1, 2, ..., if asked for
+    random: np.random.Generator | None = None
+    drawn: float | None = None  # see `uniform`
     first_scheduled_s: float | None = None
     cached: int | None = None  # tokens held when it was first scheduled; never changed after (invariant 1)
     cached_restored: int = 0  # of these, those that came from the disk
     longest_match: int = 0  # tokens of the prompt that were held then, the last one included
     evicted: Evicted | None = None  # what more of the prompt was held once
     cache_use_reported: bool = False
+    progress_reported: int | None = None  # tokens of the prompt that were said to be processed
+    progress_logged_s: float | None = None  # when the log last said how far the prompt is
     finish_reason: FinishReason | None = None
 
     def __post_init__(self) -> None:
@@ -42,10 +47,6 @@ class Sequence:
         self.ids = np.empty(self.capacity, np.int32)
         self.ids[: len(prompt)] = prompt
         self.length = len(prompt)
-        seed = self.request.params.seed
-        # Philox keyed by (seed, choice): the same numbers whatever else is in the batch, and after a preemption.
-        entropy = None if seed is None else np.random.SeedSequence([seed & 0xFFFF_FFFF_FFFF_FFFF, self.choice])
-        self.random = np.random.Generator(np.random.Philox(entropy))
 
     @property
     def params(self) -> SamplingParams:
@@ -69,6 +70,20 @@ class Sequence:
         return self.ids[: self.length]
 
     @property
+    def unscored(self) -> int:
+        """Ids of the prompt whose log probabilities are asked for and not known yet. The first has none."""
+        if self.request.prompt_logprobs is None or self.choice != 0:
+            return 0
+        return self.prompt_length - 1 - len(self.scored)
+
+    @property
+    def reusable(self) -> np.ndarray:
+        """The ids whose keys and values may come from the cache: all before the first whose logits are needed. That
+        is the last one, or one whose successor in the prompt is not scored.
+        """
+        return self.ids[: len(self.scored) if self.unscored else self.length - 1]
+
+    @property
     def remaining(self) -> int:
         """Ids that have to be computed before the next one can be sampled: 1 when decoding."""
         return self.length - self.computed
@@ -85,8 +100,20 @@ class Sequence:
     def finished(self) -> bool:
         return self.finish_reason is not None
 
+    def uniform(self) -> float:
+        """The number in [0, 1) that draws the next id; the same one until that id is appended."""
+        if self.random is None:  # made when it is needed: a request may have many choices
+            seed = self.request.params.seed
+            # Philox keyed by (seed, choice): the same numbers whatever else is in the batch, and after a preemption.
+            entropy = None if seed is None else np.random.SeedSequence([seed & 0xFFFF_FFFF_FFFF_FFFF, self.choice])
+            self.random = np.random.Generator(np.random.Philox(entropy))
+        if self.drawn is None:
+            self.drawn = self.random.random()
+        return self.drawn
+
     def append(self, token_id: int) -> None:
-        """Add a sampled id and say whether the sequence ends with it."""
+        """Add a sampled id. Then `finish_reason` says whether the sequence ends with it."""
+        self.drawn = None
         self.ids[self.length] = token_id
         self.length += 1
         self.counts[token_id] = self.counts.get(token_id, 0) + 1

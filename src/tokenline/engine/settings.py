@@ -26,7 +26,7 @@ class EngineSettings:
     max_num_seqs: int = 64  # sequences computed in one step
     max_batch_tokens: int = 512  # tokens computed in one step
     max_stall_s: float = MAX_STALL_S  # about how long prefill may delay a step in which streams wait for a token
-    max_waiting: int = 1024  # requests that may be unfinished at once; more are refused
+    max_waiting: int = 1024  # choices of requests that may be unfinished at once; more are refused
     block_size: int = 32  # tokens
     cache_dir: Path | None = None  # a local directory for blocks that leave the pool; None: they are forgotten
     cache_dir_size: int = CACHE_DIR_BYTES  # bytes of all files in it
@@ -50,6 +50,7 @@ class EngineLimits:
     block_size: int
     vocab_size: int
     limited_by: ContextLimit = ContextLimit.MODEL
+    max_num_seqs: int = 64  # sequences computed in one step
 
     def overflow(self, prompt_tokens: int, new_tokens: int, *, at_least: bool = False) -> str | None:
         """Why a prompt and an answer of so many tokens do not fit, as the rest of a sentence about the prompt.
@@ -61,10 +62,12 @@ class EngineLimits:
         limit = f"{self.max_model_len} tokens"
         if self.limited_by is ContextLimit.MEMORY:
             limit += " that the KV cache has memory for"
+        has = f"has {'at least ' if at_least else ''}{prompt_tokens} tokens"
+        if new_tokens == 0:
+            return f"{has}, more than the maximum context length of {limit}. A prompt is never cut; shorten it."
         return (
-            f"has {'at least ' if at_least else ''}{prompt_tokens} tokens, and {new_tokens} more are to be generated: "
-            f"together more than the maximum context length of {limit}. A prompt is never cut; shorten it"
-            + (" or ask for a shorter answer." if new_tokens > 1 else ".")
+            f"{has}, and {new_tokens} more are to be generated: together more than the maximum context length of "
+            f"{limit}. A prompt is never cut; shorten it" + (" or ask for a shorter answer." if new_tokens > 1 else ".")
         )
 
 
@@ -107,7 +110,13 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
     if pool_tokens < max_model_len:
         max_model_len, limited_by = pool_tokens, ContextLimit.MEMORY
     return EngineLimits(
-        max_model_len, pool_tokens, num_blocks, settings.block_size, model.config.vocab_size, limited_by
+        max_model_len,
+        pool_tokens,
+        num_blocks,
+        settings.block_size,
+        model.config.vocab_size,
+        limited_by,
+        settings.max_num_seqs,
     )
 
 

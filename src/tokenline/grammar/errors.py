@@ -19,6 +19,11 @@ def unsupported(reason: str, *path: str | int) -> ConstraintError:
     return ConstraintError(path, reason, code="unsupported_value")
 
 
+def impossible(reason: str, *path: str | int) -> ConstraintError:
+    """The error of what no value can fulfil."""
+    return ConstraintError(path, reason)
+
+
 def shown(value: Any) -> str:
     """A value as JSON, cut short."""
     text = json.dumps(value, ensure_ascii=False, default=str)

@@ -46,21 +46,29 @@ class Owner(Protocol):
     def inner(self, schema: Any, path: Path, references: References, *, merged: bool, depth: int) -> Any: ...
     def definition(self, reference: str, base: str, references: References, at: Path, merged: bool) -> str: ...
     def one_of(self, prepared: dict[str, Any], path: Path) -> None: ...
-    def multiple(self, step: float) -> None: ...
+    def multiple(self, step: float) -> bool: ...
     def closes(self, schema: Mapping[str, Any], merged: bool) -> bool: ...
+    def close_together(self, schema: "Keywords") -> None: ...
 
 
 class Keywords:
     """One schema. `given`: what it says of values; `made`: the same in the library's words."""
 
     def __init__(
-        self, owner: Owner, schema: dict[str, Any], path: Path, references: References, merged: bool, depth: int
+        self,
+        owner: Owner,
+        schema: dict[str, Any],
+        path: Path,
+        references: References,
+        base: str,
+        merged: bool,
+        depth: int,
     ) -> None:
         self.owner = owner
         self.path = path
         self.references = references
         self._depth = depth
-        self._base = references.base(schema)
+        self.base = base
         self._types = self._allowed_types(schema)
         kinds = {*self._types, "number"} if "integer" in self._types else {*self._types}
         self.given = {key: value for key, value in schema.items() if ABOUT.get(key) is None or ABOUT[key] in kinds}
@@ -71,6 +79,7 @@ class Keywords:
             for form in FORMS
             if form in self.given
         )
+        self._is_part = merged
         self.merged = merged or forms + any(ABOUT.get(key) == "object" for key in self.given) > 1
 
     def prepared(self) -> Any:
@@ -91,6 +100,8 @@ class Keywords:
             elif ABOUT.get(keyword) == "object" and not members:
                 members = True
                 prepare_members(self)
+        if "object" in self._types and self.merged and not self._is_part:
+            self.owner.close_together(self)
         self._string()
         self._number()
         self._array()
@@ -149,7 +160,7 @@ class Keywords:
     def _reference(self, reference: Any) -> str:
         if not isinstance(reference, str):
             raise self.invalid(f"must be a string; got {shown(reference)}.", "$ref")
-        return self.owner.definition(reference, self._base, self.references, (*self.path, "$ref"), self.merged)
+        return self.owner.definition(reference, self.base, self.references, (*self.path, "$ref"), self.merged)
 
     def _listed(self, keyword: str) -> None:
         values = self.given[keyword]
@@ -225,7 +236,8 @@ class Keywords:
                 raise self.unsupported(
                     f"has too many digits: up to {MAX_MULTIPLE:,} units of the last one can be enforced.", "multipleOf"
                 )
-            self.owner.multiple(step)
+            if not self.owner.multiple(step):
+                raise self.unsupported("is too different from other ones to be enforced beside them.", "multipleOf")
             self.made["multipleOf"] = step
             self._check_multiples(step)
         self._add_shorter_numbers()

@@ -7,7 +7,7 @@ limits of this room let through.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -109,9 +109,10 @@ class Library:
                     )
         return self._vocabulary
 
-    def special_id(self, text: str) -> int | None:
-        """The id of the control token that is spelled like this."""
-        return self.vocabulary.special_ids.get(text.encode())
+    @property
+    def special_ids(self) -> Mapping[bytes, int]:
+        """The ids of control tokens by their spelling, without those that end an answer."""
+        return self.vocabulary.special_ids
 
     def compile(self, source: str) -> "Matcher":
         """A grammar in the library's Lark notation, at its start, with its first mask worked out so that what is too
@@ -293,14 +294,6 @@ class Matcher:
         self._is_known = False
         with ordinary_errors():
             return bool(self._matcher.consume_token(token_id))
-
-    def accept_text(self, data: bytes) -> bool:
-        """Go on with these bytes, however they are cut into tokens."""
-        try:
-            ids = self._vocabulary.tokenizer.greedy_tokenize(data.decode())
-        except UnicodeDecodeError:  # it ends inside of a character
-            return False
-        return all(map(self.accept, ids))
 
     def forced(self) -> list[int]:
         """The ids that come next whatever is sampled."""

@@ -4,6 +4,7 @@ The library knows listed properties, expressions for names, and a schema for all
 twice, so it cannot count them; what is said of names (`propertyNames`) is said by expressions.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tokenline.grammar.errors import shown
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
     from tokenline.grammar.keywords import Keywords
 
 _LOOKAHEAD = "has lookahead, which cannot be enforced for names."
+
+
+def closable(schema: Mapping[str, Any]) -> bool:
+    """Whether an object can do with the members that its schema lists."""
+    listed, required, least = schema.get("properties"), schema.get("required"), schema.get("minProperties", 0)
+    if not isinstance(listed, dict):
+        return False
+    names = {*listed, *(name for name in required if isinstance(name, str))} if isinstance(required, list) else listed
+    return not isinstance(least, int) or least <= len(names)
 
 
 def prepare_members(schema: "Keywords") -> None:

@@ -25,6 +25,7 @@ _PYTHON_CLASSES = {"d": "0-9", "w": r"\p{L}\p{N}_", "s": r"\s\x{1c}-\x{1f}"}
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 _COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)(:|\))")
+_MAX_WORDS = 500  # characters of words that a text must not begin with
 _NAME = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
 
 
@@ -164,7 +165,9 @@ def _without_lookahead(branch: list[_Item], search: bool) -> tuple[list[list[_It
 
 
 def _without(branches: list[list[_Item]]) -> str:
-    """What does not begin with this: for one class, and for one or two equal ones behind `.*`."""
+    """What does not begin with this: for words, one class, and one or two equal ones behind `.*`."""
+    if (words := _words(branches)) is not None:
+        return _begins_otherwise(words)
     if len(branches) == 1:
         items = branches[0]
         anywhere = len(items) > 1 and items[0].kind == "text" and (items[0].text, items[0].repeat) in _ANY_TEXT
@@ -179,7 +182,44 @@ def _without(branches: list[list[_Item]]) -> str:
             if not anywhere:
                 return f"(?:{others}{_REST})?"
             return f"{others}*" if len(classes) == 1 else f"(?:{others}|{its}{others})*{its}?"
-    raise PatternError("has negative lookahead, which can be enforced only for one character at the start, or anywhere")
+    raise PatternError(
+        "has negative lookahead, which can be enforced only for words at the start, or one character anywhere"
+    )
+
+
+def _words(branches: list[list[_Item]]) -> list[tuple[str, bool]] | None:
+    """The words that these are, each with whether the text ends behind it; None if they are something else."""
+    all_whole = False
+    while len(branches) == 1 and branches[0] and (first := branches[0][0]).kind == "group":
+        rest = [item.kind for item in branches[0][1:]]
+        if first.repeat or first.flags or rest not in ([], ["$"]):
+            return None
+        all_whole = all_whole or bool(rest)
+        branches = first.branches
+    words = []
+    for items in branches:
+        whole = bool(items) and items[-1].kind == "$"
+        characters = items[:-1] if whole else items
+        if any(item.character is None or item.repeat for item in characters):
+            return None
+        words.append(("".join(item.character or "" for item in characters), whole or all_whole))
+    return words if sum(len(word) for word, _ in words) <= _MAX_WORDS else None
+
+
+def _begins_otherwise(words: Sequence[tuple[str, bool]]) -> str:
+    """An expression of what begins with none of these words, nor is one of those that are whole texts."""
+    if any(not word and not whole for word, whole in words):
+        return r"[^\s\S]"
+    following: dict[str, list[tuple[str, bool]]] = {}
+    for word, whole in words:
+        if word:
+            following.setdefault(word[0], []).append((word[1:], whole))
+    firsts = "".join(map(_escaped, following))
+    ways = [f"[^{firsts}]{_REST}" if firsts else f"{_ALL}{_REST}"]
+    for first, rest in following.items():
+        if all(word or whole for word, whole in rest):
+            ways.append(_escaped(first) + _begins_otherwise(rest))
+    return f"(?:{'|'.join(ways)})" + ("" if ("", True) in words else "?")
 
 
 _ANY_TEXT = {(_ECMA_DOT, "*"), (_DOT, "*"), (_ALL, "*")}

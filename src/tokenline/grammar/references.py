@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from tokenline.fields import Path
-from tokenline.grammar.errors import ConstraintError
+from tokenline.grammar.errors import unsupported
 from tokenline.grammar.vocabulary import LISTS, NAMED, ONE
 
 
@@ -38,9 +38,7 @@ class References:
         if fragment and not fragment.startswith("/"):
             address, fragment = f"{address}#{fragment}", ""
         if address not in self._places:
-            raise ConstraintError(
-                at, f"refers to {reference!r}: only references into the schema itself can be followed."
-            )
+            raise unsupported(f"refers to {reference!r}: only references into the schema itself can be followed.", *at)
         value, path, _ = self._places[address]
         for part in fragment.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
@@ -49,7 +47,7 @@ class References:
             elif isinstance(value, dict) and name in value:
                 value, path = value[name], (*path, name)
             else:
-                raise ConstraintError(at, f"refers to {reference!r}, which the schema does not have.")
+                raise unsupported(f"refers to {reference!r}, which the schema does not have.", *at)
         return value, path
 
 

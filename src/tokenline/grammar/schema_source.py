@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenline.fields import Path
-from tokenline.grammar.errors import ConstraintError, unsupported
+from tokenline.grammar.errors import ConstraintError, impossible, unsupported
 from tokenline.grammar.schema import Schemas
 from tokenline.grammar.schema_values import REFERENCE, children
 from tokenline.grammar.vocabulary import ABOUT, NAMED, ONE
@@ -62,7 +62,8 @@ def blame(prepared: Any, schemas: Schemas, accepts: Callable[[str], str], messag
     search = _Search(schemas, accepts)
     node, path, keyword = search.innermost(prepared, message)
     message = search.said(node) or message
-    return unsupported(in_words(message), *path, *([keyword] if keyword else []))
+    made = impossible if _no_value(message) else unsupported
+    return made(in_words(message), *path, *([keyword] if keyword else []))
 
 
 def in_words(message: str) -> str:

@@ -12,6 +12,7 @@ class JsonSchema:
     """A JSON value of this schema."""
 
     schema: Any  # an object, true or false
+    lenient: bool = False  # keywords that cannot be enforced are left to the model; else they are an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class Function:
 
     name: str
     parameters: Any = None  # a JSON schema; None: takes no parameters
-    strict: bool = False  # the call must hold to the schema also where calls are free
+    # Strict: calls hold to the schema also where they are free, and a schema that cannot be enforced is an error.
+    # Others hold to it where a call is forced, as far as it can be enforced.
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,36 @@ class StrictTools:
 
 
 @dataclass(frozen=True, slots=True)
-class ConstraintSpec:
-    """What an answer may be, and from where on."""
+class CallsOrAnswer:
+    """Calls of these functions in a tool parser's format, or an answer that holds to its own description."""
 
-    form: JsonSchema | Regex | Choice | Grammar | NamedCall | RequiredCalls | StrictTools
-    begins_after: str = ""  # text up to which the answer is free (reasoning that the prompt has opened); "": at once
+    functions: tuple[Function, ...]
+    tool_parser: str
+    answer: JsonSchema | Regex | Choice | Grammar
+    # The parser's markers. Where its format is not known here, the first one begins a text that is free.
+    markers: tuple[str, ...] = ()
+    parallel: bool = True  # False: at most one call
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Text that may stand in front of an answer, from one of these markers to the first of those."""
+
+    begin: tuple[str, ...]
+    end: tuple[str, ...]
+    opened: bool = False  # the prompt ends with the beginning: the answer starts inside
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """An answer of gpt-oss: a chain of messages. Those to nobody and not in the channel `final` are free."""
+
+    in_message: bool = False  # the prompt ends within such a message, else at its header
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintSpec:
+    """What an answer may be, and what may stand in front of it."""
+
+    form: JsonSchema | Regex | Choice | Grammar | NamedCall | RequiredCalls | StrictTools | CallsOrAnswer
+    before: Reasoning | Channels | None = None  # None: the answer begins at once

@@ -8,7 +8,7 @@ batch tells it to.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -58,8 +58,12 @@ class KVPool(Protocol):
         ...
 
 
-TopLogprobs = tuple[float, tuple[tuple[int, float], ...]]
-"""The natural-log probability of one token, and (id, logprob) of the most likely ones, most likely first."""
+class TokenLogprob(NamedTuple):
+    """Natural-log probabilities at one place of a line, from the logits as the model gave them."""
+
+    logprob: float  # of the id that stands there
+    top: tuple[tuple[int, float], ...]  # (id, logprob) of the most likely ones, most likely first
+    rank: int = 1  # of the id that stands there: 1 if none is more likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +102,24 @@ class Logits(Protocol):
         """The largest logit of each row and its id (of equals the lowest): float32 [R], int64 [R]. NaN is a maximum."""
         ...
 
+    def forbid(self, ids: np.ndarray) -> None:
+        """From now on no row has these ids (int64): their logits are -inf, and their probabilities 0."""
+        ...
+
     def choose(self, rows: Sequence[RowSampling]) -> np.ndarray:
         """The next id of each of these rows, whose largest logits must be finite: int64 [len(rows)]. -1: the mask
         forbids all.
         """
         ...
 
-    def logprobs(self, row: int, token_id: int, top: int) -> TopLogprobs:
-        """Of a row as the model gave it."""
+    def logprobs(self, rows: Sequence[int], ids: Sequence[int], top: int) -> list[TokenLogprob]:
+        """Of these rows as the model gave them: of one id in each, and of the `top` most likely ones. NaN where a
+        row is broken. Works in slices: it needs memory for a few rows, not for all.
+        """
+        ...
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """These rows alone, numbered anew."""
         ...
 
     def to_numpy(self) -> np.ndarray:
@@ -120,6 +134,7 @@ class Model(Protocol):
     device: str  # "cpu", "cuda", "cuda:0", "mps"
     weight_bytes: int  # what the weights occupy on the device
     precision: str  # how matrices are kept and multiplied, for people to read
+    arithmetic: str  # names all that may change a bit of a result beside weights and batch (`models.arithmetic`)
 
     def kv_bytes_per_token(self) -> int:
         """Bytes that one token occupies in the pool, all layers, keys and values."""

@@ -1,32 +1,37 @@
-"""Where Numba keeps compiled kernels: beside their source, else in the user's cache folder, else in a temporary folder
-that is removed when the process ends.
+"""Where Numba keeps compiled kernels: in TOKENLINE_CACHE; without it beside their source, else in the user's cache
+folder, else where `cache.writable_cache` says.
 
-Numba itself tries the first two and fails if neither can be written to, as in a read-only container or for a user
-without a home. Called by `models.cpu` before it compiles anything. If the disk is full, the next start compiles them
-again; this one goes on. The same holds for what an older version of this package left, or a damaged file.
+Numba itself tries the two in the middle and fails if neither can be written to, as in a read-only container or for a
+user without a home. Called by `models.cpu` before it compiles anything. If the disk is full, the next start compiles
+them again; this one goes on. The same holds for what an older version of this package left, or a damaged file.
 """
 
-import atexit
 import logging
-import shutil
-import tempfile
 from typing import Any
 
 import numba
 from numba.core import caching
 
+from tokenline.models.cache import chosen_cache, writable_cache
+
 log = logging.getLogger(__name__)
 
 
 def ensure_kernel_cache() -> None:
-    """Give Numba a temporary folder if it finds none itself, and let it overlook an index that it cannot read."""
+    """Give Numba a folder, unless NUMBA_CACHE_DIR does or it finds one itself, and let it overlook an index that it
+    cannot read.
+    """
     caching.IndexDataCacheFile._load_index = _load_index  # type: ignore[method-assign]
+    if not numba.config.CACHE_DIR and (chosen_cache() is not None or not _finds_a_folder()):  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = str(writable_cache() / "kernels")  # type: ignore[attr-defined]
+
+
+def _finds_a_folder() -> bool:
     try:
         numba.njit(cache=True)(_any_function)  # compiles nothing yet
     except RuntimeError:  # "cannot cache function ...: no locator available"
-        folder = tempfile.mkdtemp(prefix="tokenline-kernels-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
+        return False
+    return True
 
 
 _read_index: Any = caching.IndexDataCacheFile._load_index

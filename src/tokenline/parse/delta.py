@@ -70,7 +70,14 @@ class OutputParser(Protocol):
     @property
     def complete_calls(self) -> Sequence[int]:
         """Indexes of the tool calls that the model finished; their arguments are valid JSON. A call that was begun
-        in the deltas but is not listed here must not be executed, and is no part of the message.
+        in the deltas but is not listed here must not be executed.
+        """
+        ...
+
+    @property
+    def message_calls(self) -> Sequence[int]:
+        """Indexes of the tool calls that the whole answer has: the complete ones, and the one that a limit or a stop
+        string has cut, as far as it came. A call that the model broke is content there.
         """
         ...
 

@@ -79,9 +79,9 @@ class HarmonyReader:
         source.record("")
         if (yield from source.follows(*_ENDS, after_space=True)):
             source.recorded()
-            sink.begin_call(name)
-            sink.arguments("{}")
-            sink.end_call()
+            if sink.begin_call(name) is not None:
+                sink.arguments("{}")
+                sink.end_call()
         elif (yield from named_call(source, sink, name)):
             yield from self._to_end(source, ignore)
         else:  # a built-in tool's code, or broken JSON

@@ -57,7 +57,7 @@ def copy_value(source: Source, write: Write) -> Reading[bool]:
                 key_next, comma = character == "{", ""
                 write((yield from source.space()))
                 continue
-            if not (yield from (_copy_string if character == '"' else copy_atom)(source, write)):
+            if not (yield from (copy_string if character == '"' else copy_atom)(source, write)):
                 return False
         # A value is complete: what comes behind it?
         while closing:
@@ -78,7 +78,7 @@ def copy_value(source: Source, write: Write) -> Reading[bool]:
 
 def _copy_key(source: Source, write: Write) -> Reading[bool]:
     """A key, the colon and the white space around it."""
-    if not (yield from _copy_string(source, write)):
+    if not (yield from copy_string(source, write)):
         return False
     write((yield from source.space()))
     if (yield from source.peek()) != ":":
@@ -87,7 +87,8 @@ def _copy_key(source: Source, write: Write) -> Reading[bool]:
     return True
 
 
-def _copy_string(source: Source, write: Write) -> Reading[bool]:
+def copy_string(source: Source, write: Write) -> Reading[bool]:
+    """Copy the string that begins here, with its quotes. False if the text ended before it did."""
     write(source.take(1))
     while True:
         if inside := source.take_now(_IN_STRING):
@@ -133,12 +134,20 @@ def copy_atom(source: Source, write: Write) -> Reading[bool]:
     return False
 
 
+def as_json_value(text: str) -> str:
+    """A bare word as JSON: a number, one of the words, else a string."""
+    if text in _LITERALS:
+        return _LITERALS[text]
+    number = text + "0" if text.endswith(".") else text
+    return number if _NUMBER.fullmatch(number) else f'"{escaped(text)}"'
+
+
 def read_string(source: Source) -> Reading[str | None]:
     """The decoded JSON string that begins here; None if there is none, or the text ended before it did."""
     if (yield from source.peek()) != '"':
         return None
     parts: list[str] = []
-    if not (yield from _copy_string(source, parts.append)):
+    if not (yield from copy_string(source, parts.append)):
         return None
     # Half a surrogate pair is an escape that JSON allows and UTF-8 cannot carry.
     return _SURROGATES.sub("\ufffd", json.loads("".join(parts)))

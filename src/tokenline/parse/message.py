@@ -10,7 +10,7 @@ from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallD
 class ToolCall:
     id: str
     name: str
-    arguments: str  # JSON text
+    arguments: str  # JSON text; its beginning where a limit or a stop string has cut the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-def assemble(deltas: Iterable[Delta], complete_calls: Sequence[int]) -> Message:
-    """Join all deltas of an answer. Calls that the model did not finish are left out."""
+def assemble(deltas: Iterable[Delta], message_calls: Sequence[int]) -> Message:
+    """Join all deltas of an answer, with these calls (see `OutputParser.message_calls`)."""
     content: list[str] = []
     reasoning: list[str] = []
     heads: dict[int, tuple[str, str]] = {}
@@ -38,6 +38,6 @@ def assemble(deltas: Iterable[Delta], complete_calls: Sequence[int]) -> Message:
                 if id is not None and name is not None:
                     heads[index] = (id, name)
                 arguments.setdefault(index, []).append(delta.arguments)
-    calls = tuple(ToolCall(*heads[index], "".join(arguments[index])) for index in complete_calls)
+    calls = tuple(ToolCall(*heads[index], "".join(arguments[index])) for index in message_calls)
     text, thoughts = "".join(content), "".join(reasoning)
     return Message(text if text or not (thoughts or calls) else None, thoughts or None, calls)

@@ -1,12 +1,14 @@
 """The parsers of an answer: `Parser` runs readers (see source.py) over the pieces of text as they come."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from functools import lru_cache
 from typing import Protocol
 
 from tokenline.parse.blocks import read_content
 from tokenline.parse.delta import ContentDelta, Delta, OutputParser, ToolCallDelta
 from tokenline.parse.sink import Sink, new_call_id
 from tokenline.parse.source import Reading, Source
+from tokenline.parse.tools.schema import ToolSchemas
 
 
 class Reader(Protocol):
@@ -31,15 +33,18 @@ class Parser:
         control_tokens: Set[str] | None = None,
         dropped: Iterable[str] = (),
         new_id: Callable[[], str] = new_call_id,
+        schemas: ToolSchemas | None = None,
     ) -> None:
-        """`control_tokens`: those of the vocabulary. Markers among them count only where the model wrote the token
-        itself; without them (None, a raw text) every marker is found in the text.
+        """`control_tokens`: those of the vocabulary. Where a marker is one of them, or has one in it, it counts only
+        where the model wrote the token itself; without them (None, a raw text) every marker is found in the text.
+
+        `schemas`: the request's tools. Only calls of these are calls; without them, those of any name.
         """
         dropped = tuple(dropped)
         markers = frozenset(dropped).union(*(reader.markers for reader in readers))
-        self.control_tokens = markers if control_tokens is None else markers & control_tokens
+        self.control_tokens = markers if control_tokens is None else _in_markers(markers, frozenset(control_tokens))
         self._source = Source(frozenset() if control_tokens is None else self.control_tokens, dropped)
-        self._sink = Sink(new_id)
+        self._sink = Sink(new_id, (schemas or ToolSchemas(None)).meant)
         self._reading = self._read(readers)
         self._advance()
 
@@ -67,6 +72,10 @@ class Parser:
         return tuple(self._sink.complete_calls)
 
     @property
+    def message_calls(self) -> Sequence[int]:
+        return tuple(self._sink.message_calls)
+
+    @property
     def has_tool_calls(self) -> bool:
         return bool(self._sink.complete_calls)
 
@@ -75,11 +84,18 @@ class Parser:
         return self._sink.in_reasoning
 
 
+@lru_cache(maxsize=64)
+def _in_markers(markers: frozenset[str], control_tokens: frozenset[str]) -> frozenset[str]:
+    """The control tokens of a vocabulary (there may be thousands) of which these markers are made."""
+    return frozenset(token for token in control_tokens if token and any(token in marker for marker in markers))
+
+
 class PlainParser:
     """The OutputParser of a model without reasoning and tools: all text is content, at once."""
 
     control_tokens: frozenset[str] = frozenset()
     complete_calls: Sequence[int] = ()
+    message_calls: Sequence[int] = ()
     has_tool_calls = False
     in_reasoning = False
 
@@ -112,6 +128,11 @@ class OneCall:
     @property
     def complete_calls(self) -> Sequence[int]:
         return self._parser.complete_calls[:1]
+
+    @property
+    def message_calls(self) -> Sequence[int]:
+        calls = self._parser.message_calls
+        return [call for call in calls if call <= self.complete_calls[0]] if self.complete_calls else calls
 
     @property
     def has_tool_calls(self) -> bool:

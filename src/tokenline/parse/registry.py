@@ -13,15 +13,20 @@ from tokenline.parse.harmony import HarmonyReader
 from tokenline.parse.parser import Parser, PlainParser, Reader
 from tokenline.parse.reasoning import ReasoningFormat, ReasoningReader
 from tokenline.parse.sink import new_call_id
-from tokenline.parse.tools import xml_calls
+from tokenline.parse.tools import gemma, xml_formats
 from tokenline.parse.tools.forced import NamedCallReader, RequiredCallsReader
-from tokenline.parse.tools.gemma import GemmaCalls
+from tokenline.parse.tools.gemma import GemmaCalls, GemmaFormat
 from tokenline.parse.tools.json_calls import HERMES, JsonCalls, JsonFormat
 from tokenline.parse.tools.llama3 import Llama3Calls
+from tokenline.parse.tools.minimax_m3 import MinimaxM3Calls
 from tokenline.parse.tools.named_calls import DeepSeekCalls, FunctionTagCalls, KimiCalls, MistralCalls
+from tokenline.parse.tools.named_objects import ApertusCalls
 from tokenline.parse.tools.pythonic import PythonicCalls, PythonicFormat
+from tokenline.parse.tools.recipients import FunctionaryCalls
 from tokenline.parse.tools.schema import ToolSchemas
-from tokenline.parse.tools.xml_calls import XmlCalls, XmlFormat
+from tokenline.parse.tools.xlam import XlamCalls
+from tokenline.parse.tools.xml_calls import XmlCalls
+from tokenline.parse.tools.xml_formats import XmlFormat
 
 Tools = Sequence[Mapping[str, Any]]
 HARMONY_TOOLS, HARMONY_REASONING = "openai", "openai_gptoss"
@@ -36,6 +41,10 @@ def _xml(form: XmlFormat) -> Callable[[ToolSchemas], Reader]:
     return lambda schemas: XmlCalls(form, schemas)
 
 
+def _gemma(form: GemmaFormat) -> Callable[[ToolSchemas], Reader]:
+    return lambda schemas: GemmaCalls(form, schemas)
+
+
 def _pythonic(begin: str | None = None, end: str | None = None) -> Callable[[ToolSchemas], Reader]:
     return lambda schemas: PythonicCalls(PythonicFormat(begin, end), schemas)
 
@@ -43,18 +52,19 @@ def _pythonic(begin: str | None = None, end: str | None = None) -> Callable[[Too
 _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
     {
         "hermes": lambda _: JsonCalls(HERMES),
-        "qwen3_coder": _xml(xml_calls.QWEN3_CODER),
-        "qwen3_xml": _xml(xml_calls.QWEN3_CODER),
-        "seed_oss": _xml(xml_calls.SEED_OSS),
-        "minimax_m2": _xml(xml_calls.MINIMAX_M2),
-        "glm45": _xml(xml_calls.GLM45),
-        "glm47": _xml(xml_calls.GLM45),
+        "qwen3_coder": _xml(xml_formats.QWEN3_CODER),
+        "qwen3_xml": _xml(xml_formats.QWEN3_CODER),
+        "seed_oss": _xml(xml_formats.SEED_OSS),
+        "minimax_m2": _xml(xml_formats.MINIMAX_M2),
+        "glm45": _xml(xml_formats.GLM45),
+        "glm47": _xml(xml_formats.GLM45),
         "deepseek_v3": lambda _: DeepSeekCalls(),
         "deepseek_v31": lambda _: DeepSeekCalls(),
-        "deepseek_v32": _xml(xml_calls.DEEPSEEK_V32),
-        "deepseek_v4": _xml(xml_calls.DEEPSEEK_V4),
-        "kimi_k2": lambda _: KimiCalls(),
-        "gemma4": lambda _: GemmaCalls(),
+        "deepseek_v32": _xml(xml_formats.DEEPSEEK_V32),
+        "deepseek_v4": _xml(xml_formats.DEEPSEEK_V4),
+        "kimi_k2": KimiCalls,
+        "gemma4": _gemma(gemma.GEMMA4),
+        "functiongemma": _gemma(gemma.FUNCTION_GEMMA),
         "mistral": lambda _: MistralCalls(),
         "llama3_json": Llama3Calls,
         "llama4_json": Llama3Calls,
@@ -72,7 +82,20 @@ _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
         "gigachat3": _json("function call<|role_sep|>", "<|function_call|>"),
         "nemotron_v2": _json("<TOOLCALL>", end="</TOOLCALL>"),
         "cohere": _json("<|START_ACTION|>", end="<|END_ACTION|>"),
+        "command_r": _json("Action:", end="```"),
         "functionary_v3_1": lambda _: FunctionTagCalls(),
+        "functionary_v3_2": lambda _: FunctionaryCalls(),
+        "xlam": lambda _: XlamCalls(),
+        "minicpm5": _xml(xml_formats.MINICPM5),
+        "minimax_m3": MinimaxM3Calls,
+        "kimi_k3": _xml(xml_formats.KIMI_K3),
+        "step3": _xml(xml_formats.STEP3),
+        "step3p5": _xml(xml_formats.QWEN3_CODER),
+        "hy_v3": _xml(xml_formats.hunyuan()),
+        "hy_v3_opensource": _xml(xml_formats.hunyuan(":opensource")),
+        "ernie45": lambda _: JsonCalls(HERMES),
+        "apertus": lambda _: ApertusCalls(),
+        "internlm": _json("<|action_start|><|plugin|>", end="<|action_end|>"),
     }
 )
 
@@ -91,6 +114,25 @@ _REASONING: Mapping[str, ReasoningFormat] = MappingProxyType(
         "gemma4": reasoning.GEMMA4,
         "apriel": reasoning.APRIEL,
         "cohere": reasoning.COHERE,
+        "kimi_k3": reasoning.KIMI_K3,
+        "minimax_m3": reasoning.MINIMAX_M3,
+        "hy_v3": reasoning.HUNYUAN_V3,
+        "ernie45": reasoning.ERNIE45,
+        "apertus": reasoning.APERTUS,
+        "step3": reasoning.THINK_OPENED,
+        "step3p5": reasoning.THINK_OPENED,
+    }
+)
+
+
+# Tags around the calls or the answer that mean nothing by themselves.
+_DROPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "step3": (
+            *("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
+            *("<｜tool_sep｜>", "function<｜tool_sep｜>"),
+        ),
+        "kimi_k3": reasoning.KIMI_K3.dropped,
     }
 )
 
@@ -120,43 +162,53 @@ def make_parser(
     prompt_end: the rendered prompt, or its last characters: whether reasoning was opened there, and harmony's header.
     control_tokens: texts of the vocabulary's control tokens; None for a raw text (see Parser).
     forced: the answer, after reasoning, is JSON without markers because constrained decoding has made it so: of the
-        named function's arguments, or with "" a list of calls ("required").
+        named function's arguments, or with "" a list of calls ("required"). Harmony's are messages like any others.
     """
     if tool_parser is not None and tool_parser not in tool_parsers():
         raise ValueError(f"unknown tool parser {tool_parser!r}; there are: {', '.join(tool_parsers())}")
     if reasoning_parser is not None and reasoning_parser not in reasoning_parsers():
         raise ValueError(f"unknown reasoning parser {reasoning_parser!r}; there are: {', '.join(reasoning_parsers())}")
 
+    schemas = ToolSchemas(tools)
     readers: list[Reader] = []
     dropped: tuple[str, ...] = ()
-    harmony = tool_parser == HARMONY_TOOLS or reasoning_parser == HARMONY_REASONING
+    harmony = uses_harmony(tool_parser, reasoning_parser)
     if reasoning_parser is not None and reasoning_parser != HARMONY_REASONING:
         form = _REASONING[reasoning_parser]
         readers.append(ReasoningReader(form, prompt_end))
         dropped = form.dropped
-    if forced is not None:
+    dropped = tuple(dict.fromkeys([*dropped, *_DROPPED.get(tool_parser or "", ())]))
+    if harmony:
+        readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None or forced is not None))
+    elif forced is not None:
         readers.append(NamedCallReader(forced) if forced else RequiredCallsReader())
-    elif harmony:
-        readers.append(HarmonyReader(prompt_end, tools=tool_parser is not None))
     elif tool_parser is not None:
-        readers.append(_TOOLS[tool_parser](ToolSchemas(tools)))
+        readers.append(_TOOLS[tool_parser](schemas))
     if not readers:
         return PlainParser()
     new_id = _mistral_id if tool_parser == "mistral" else new_call_id
-    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id)
+    return Parser(*readers, control_tokens=control_tokens, dropped=dropped, new_id=new_id, schemas=schemas)
 
 
-def answer_begins_after(reasoning_parser: str | None, tool_parser: str | None, prompt_end: str) -> str:
-    """The text that ends the reasoning which this prompt has opened; "" where the answer begins at once.
-
-    Constrained decoding leaves everything up to it free.
+def reasoning_before(reasoning_parser: str | None, prompt_end: str) -> tuple[ReasoningFormat, bool] | None:
+    """The reasoning that an answer to this prompt may begin with, and whether the prompt has opened it; None where
+    there is none. For constrained decoding. (Harmony: see `uses_harmony`.)
     """
-    if reasoning_parser == HARMONY_REASONING or tool_parser == HARMONY_TOOLS:
-        return "" if prompt_end.endswith(FINAL_CHANNEL) else FINAL_CHANNEL
-    if reasoning_parser is None:
-        return ""
+    if reasoning_parser is None or reasoning_parser not in _REASONING:
+        return None
     form = _REASONING[reasoning_parser]
-    return form.end[0] if ReasoningReader(form, prompt_end).opened else ""
+    reader = ReasoningReader(form, prompt_end)
+    return None if reader.closed else (form, reader.opened)
+
+
+def uses_harmony(tool_parser: str | None, reasoning_parser: str | None) -> bool:
+    """Whether answers are made of messages with channels."""
+    return tool_parser == HARMONY_TOOLS or reasoning_parser == HARMONY_REASONING
+
+
+def tool_markers(tool_parser: str) -> tuple[str, ...]:
+    """The markers of a parser's format; calls begin with the first."""
+    return () if tool_parser == HARMONY_TOOLS else tuple(_TOOLS[tool_parser](ToolSchemas(None)).markers)
 
 
 def _mistral_id() -> str:
@@ -170,7 +222,20 @@ _TOOL_SIGNS: tuple[tuple[str, str | None], ...] = (
     (r"｜DSML｜tool_calls>|dsml_token \+ 'tool_calls>", "deepseek_v4"),
     (r"｜DSML｜", "deepseek_v32"),
     (r"<\|tool_call>", "gemma4"),
-    (r"\]<\]minimax\[>\[", None),  # MiniMax M3, which is not read here: its tags look like Hermes' and are not
+    (r"\]<\]minimax\[>\[", "minimax_m3"),  # its tags look like Hermes'
+    (r"open_tag\('tools'\)|<\|open\|>tools", "kimi_k3"),
+    (r"<tool_sep:opensource>|':opensource'(?s:.*)<tool_sep\{\}>", "hy_v3_opensource"),
+    (r"<arg_key(?s:.*)<tool_sep|<tool_sep(?s:.*)<arg_key", "hy_v3"),
+    (r'<function name="', "minicpm5"),
+    (r"<steptml:invoke", "step3"),
+    (r"<start_function_call>", "functiongemma"),
+    (r"<\|tools_prefix\|>", "apertus"),
+    (r"<\|action_start\|>", "internlm"),
+    (r">>>all", "functionary_v3_2"),
+    (r'make calls in a single JSON array|"name": "tool_call_name"', "xlam"),
+    (r"Action:\\n```json", "command_r"),
+    (r"\[func_name1\(", "pythonic"),
+    (r"<\|function_call_library\|>", "granite-20b-fc"),
     (r"<｜tool▁calls▁begin｜>(?s:.*)```json", "deepseek_v3"),
     (r"<｜tool▁calls▁begin｜>", "deepseek_v31"),
     (r"<\|tool_calls_section_begin\|>", "kimi_k2"),
@@ -197,6 +262,10 @@ _TOOL_SIGNS: tuple[tuple[str, str | None], ...] = (
 _REASONING_SIGNS: tuple[tuple[str, str | None], ...] = (
     (r"<\|channel\|>(?s:.*)analysis|analysis(?s:.*)<\|channel\|>", HARMONY_REASONING),
     (r"\[THINK\]", "mistral"),
+    (r"open_tag\('think'|<\|open\|>think", "kimi_k3"),
+    (r"<mm:think>", "minimax_m3"),
+    (r"<think:opensource>|<think\{\}>", "hy_v3"),
+    (r"<\|inner_prefix\|>", "apertus"),
     (r"\[BEGIN FINAL RESPONSE\]", "apriel"),
     (r"<seed:think>", "seed_oss"),
     (r"<\|START_THINKING\|>", "cohere"),

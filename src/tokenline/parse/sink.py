@@ -23,15 +23,29 @@ def new_call_id() -> str:
 class Sink:
     """The deltas of one answer."""
 
-    def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self, new_id: Callable[[], str] = new_call_id, tool: Callable[[str], str | None] = lambda name: name or None
+    ) -> None:
+        """`tool`: the request's tool that is meant by a name that the model wrote; None if there is no such tool."""
+        self.tool = tool
         self._new_id = new_id
         self._deltas: list[Delta] = []
         self._content = _Part()
         self._reasoning = _Part(beside_block=True)  # reasoning is always at the side of its own markers
+        self._ids: set[str] = set()
         self._calls = 0
         self._call_open = False
         self.complete_calls: list[int] = []
+        self.message_calls: list[int] = []  # those, and the one that the answer's end has cut
         self.in_reasoning = False
+        self.closing: tuple[str, ...] = ()  # tags that end the reasoning, or may still follow where a call ended it
+
+    def text(self, text: str) -> None:
+        """Reasoning while it is open, else content."""
+        if self.in_reasoning:
+            self.reasoning(text)
+        else:
+            self.content(text)
 
     def content(self, text: str) -> None:
         if text := self._content.add(text):
@@ -41,8 +55,8 @@ class Sink:
         """Another piece of content begins, which the format keeps apart from what came before."""
         self._content.separate()
 
-    def begin_reasoning(self) -> None:
-        self.in_reasoning = True
+    def begin_reasoning(self, closing: tuple[str, ...] = ()) -> None:
+        self.in_reasoning, self.closing = True, closing
         self._content.beside_block = True
         self._reasoning.separate()
 
@@ -51,13 +65,24 @@ class Sink:
             self._deltas.append(ReasoningDelta(text))
 
     def end_reasoning(self) -> None:
-        self.in_reasoning = False
+        self.in_reasoning, self.closing = False, ()
 
-    def begin_call(self, name: str, call_id: str | None = None) -> None:
-        """A tool call whose name is certain. It stays unfinished until `end_call`."""
+    def begin_call(self, name: str, call_id: str | None = None) -> str | None:
+        """A tool call, whose name is certain. Returns the name of the request's tool; None if there is no such tool:
+        then it is no call, and its text is content. It stays unfinished until `end_call`.
+
+        A call ends the reasoning in which it stands.
+        """
+        if (tool := self.tool(name)) is None:
+            return None
+        self.in_reasoning = False
         self._content.beside_block = True
         self._call_open = True
-        self._deltas.append(ToolCallDelta(self._calls, call_id or self._new_id(), name))
+        if call_id is None or call_id in self._ids:
+            call_id = self._new_id()
+        self._ids.add(call_id)
+        self._deltas.append(ToolCallDelta(self._calls, call_id, tool))
+        return tool
 
     def arguments(self, text: str) -> None:
         if text:
@@ -66,11 +91,13 @@ class Sink:
     def end_call(self) -> None:
         """The call is complete, its arguments are valid JSON."""
         self.complete_calls.append(self._calls)
-        self.drop_call()
+        self.drop_call(cut=True)
 
-    def drop_call(self) -> bool:
-        """The call that is open, if there is one, is over."""
+    def drop_call(self, *, cut: bool) -> bool:
+        """The call that is open, if there is one, is over. `cut`: by the end of the answer; it stays in the message."""
         was_open, self._call_open = self._call_open, False
+        if was_open and cut:
+            self.message_calls.append(self._calls)
         self._calls += was_open
         return was_open
 

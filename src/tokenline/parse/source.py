@@ -6,8 +6,8 @@ format it reads, and serves streaming and non-streaming alike. What a method doe
 how it was cut: it acts as soon as the text so far leaves no choice, and not before.
 
 A control token that the detokenizer passes through is one character here, a lone surrogate, which decoded UTF-8 cannot
-contain. So a marker that is a control token of the vocabulary is found where the model wrote that token, and not where
-it spelled the same characters with ordinary ids.
+contain. So a marker that is a control token of the vocabulary, or has one in it (`function call<|role_sep|>`), is found
+where the model wrote that token, and not where it spelled the same characters with ordinary ids.
 """
 
 import re
@@ -26,12 +26,16 @@ class Source:
     """The text of one answer, read from the front."""
 
     def __init__(self, control_tokens: Set[str] = frozenset(), dropped: Iterable[str] = ()) -> None:
-        """`control_tokens`: markers that count only as control tokens. `dropped`: markers that are left out of content
-        (see `blocks.read_content`).
+        """`control_tokens`: what counts in a marker only as the control token. `dropped`: markers that are left out of
+        content (see `blocks.read_content`).
         """
-        self._spelling = {text: chr(0xD800 + number) for number, text in enumerate(sorted(control_tokens))}
-        self._restored = {ord(character): text for text, character in self._spelling.items()}
+        self._character = {text: chr(0xD800 + number) for number, text in enumerate(sorted(control_tokens))}
+        self._restored = {ord(character): text for text, character in self._character.items()}
+        self._in_marker = re.compile("|".join(map(re.escape, sorted(control_tokens, key=len, reverse=True))) or r"(?!)")
+        self._spellings: dict[str, str] = {}  # of the markers that were asked for
         self.dropped = tuple(dropped)
+        self.before = ""  # the character before the marker that `until` has found; "" at the start of the answer
+        self._last = ""  # the character that was taken last
         self._text = ""
         self._at = 0
         self._record: list[str] | None = None
@@ -40,7 +44,7 @@ class Source:
 
     def push(self, text: str, *, control: bool = False) -> None:
         if control:
-            text = self._spelling.get(text, text)
+            text = self._character.get(text, text)
         self._text = self._text[self._at :] + text
         self._at = 0
 
@@ -68,11 +72,21 @@ class Source:
             piece = piece.translate(self._restored)
         if self._record is not None:
             self._record.append(piece)
+        self._last = piece[-1:] or self._last
         return piece
+
+    def spelled(self, marker: str) -> str:
+        """The marker as it stands in the text: its control tokens are one character each."""
+        if not self._character:
+            return marker
+        if (spelled := self._spellings.get(marker)) is None:
+            spelled = self._in_marker.sub(lambda match: self._character[match[0]], marker)
+            self._spellings[marker] = spelled
+        return spelled
 
     def put_back(self, marker: str) -> None:
         """Undo the reading of a marker, the last thing that was consumed."""
-        self._text = self._spelling.get(marker, marker) + self._text[self._at :]
+        self._text = self.spelled(marker) + self._text[self._at :]
         self._at = 0
         if self._record is not None:
             self._record[-1] = self._record[-1].removesuffix(marker)
@@ -113,7 +127,7 @@ class Source:
 
         No option may be the beginning of another. If none stands next, nothing is consumed.
         """
-        spelled = [(self._spelling.get(option, option), option) for option in options]
+        spelled = [(self.spelled(option), option) for option in options]
         longest = max(len(spelling) for spelling, _ in spelled)
         while True:
             start = self._at
@@ -147,7 +161,7 @@ class Source:
         `tail`: whether the beginning of a marker at the very end of the text is text after all.
         The marker that begins first counts. No marker may contain another, except at its end.
         """
-        spelled = {self._spelling.get(marker, marker): marker for marker in markers}
+        spelled = {self.spelled(marker): marker for marker in markers}
         while True:
             found, start = None, len(self._text)
             for spelling in spelled:
@@ -161,6 +175,7 @@ class Source:
                 if tail or not self.ended or found is not None:
                     write(text)
             if found is not None:
+                self.before = self._last
                 self.take(len(found))
                 return spelled[found]
             if self.ended:

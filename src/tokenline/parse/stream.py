@@ -76,7 +76,7 @@ class OutputStream:
 
     def message(self, deltas: Sequence[Delta]) -> Message:
         """The whole answer, after `finish`, of all deltas that `feed` and `finish` have returned."""
-        return assemble(deltas, self._parser.complete_calls)
+        return assemble(deltas, self._parser.message_calls)
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
         """Take the next ids; return what is certain by now. Ids after the end of the answer are ignored."""

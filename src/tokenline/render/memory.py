@@ -6,22 +6,39 @@ added, this keeps the ids up to it, under a hash of the text up to it. Two thing
 
 - A chat's next request is the last one plus a turn: only that turn is encoded.
 - An answer can be added with the ids that the model generated, which may differ from those that its text encodes to.
-  When a client sends the answer back, the line keeps those ids, and the prefix cache finds them.
+  It is kept at the last border before it. When a client sends the answer back, or the part of it that it got, the line
+  keeps those ids, and the prefix cache finds them.
 
 Ids are given only for exactly the text that they were added with, and within the same namespace. When there are too
-many entries, the least recently used go. Safe to use from several threads.
+many entries, the least recently used go, with their answers. Safe to use from several threads.
 """
 
 import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 _ENTRY_BYTES = 400  # an entry without its ids: key, array object, dictionary slots
+_ANSWER_BYTES = 400
+_MAX_ANSWERS = 32  # at one border; the latest stay
 _Key = tuple[Hashable, bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What follows a border: the beginning of an assistant's turn, which the template wrote, and the answer."""
+
+    text: str
+    ids: np.ndarray  # int32 [n]
+    offsets: np.ndarray  # int32 [n, 2]: characters of `text`
+    begins_at: int  # characters of `text` that the template wrote
+
+    @property
+    def num_bytes(self) -> int:
+        return _ANSWER_BYTES + 2 * len(self.text) + self.ids.nbytes + self.offsets.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,7 @@ class _Entry:
     ids: np.ndarray  # int32 [n]
     offsets: np.ndarray  # int32 [n, 2]: characters of the text
     end: int  # characters of the text up to this border
+    answers: list[Answer] = field(default_factory=list)  # the latest last
 
 
 class IdMemory:
@@ -44,7 +62,8 @@ class IdMemory:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        """Borders and answers."""
+        return len(self._entries) + sum(len(entry.answers) for entry in self._entries.values())
 
     def find(
         self, namespace: Hashable, text: str, borders: Sequence[int]
@@ -103,9 +122,37 @@ class IdMemory:
                 parent, start = key, count
             for key in reversed(keys):
                 self._entries.move_to_end(key)
-            while self.num_bytes > self.max_bytes and self._entries:
-                _, oldest = self._entries.popitem(last=False)
-                self.num_bytes -= _size(oldest)
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        while self.num_bytes > self.max_bytes and self._entries:
+            _, oldest = self._entries.popitem(last=False)
+            self.num_bytes -= _size(oldest)
+
+    def add_answer(self, namespace: Hashable, text: str, border: int, answer: Answer) -> None:
+        """Remember an answer behind a border of `text`, if that is known."""
+        (key,) = _keys(namespace, text, [border])
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return
+            for known in entry.answers[
+                :
+            ]:  # one that the new one begins with, or one that is no longer among the latest
+                is_part = np.array_equal(known.ids, answer.ids[: len(known.ids)])
+                if is_part or len(entry.answers) >= _MAX_ANSWERS:
+                    entry.answers.remove(known)
+                    self.num_bytes -= known.num_bytes
+            entry.answers.append(answer)
+            self.num_bytes += answer.num_bytes
+            self._forget_oldest()
+
+    def answers(self, namespace: Hashable, text: str, border: int) -> list[Answer]:
+        """The answers that are known behind a border of `text`, the latest first."""
+        (key,) = _keys(namespace, text, [border])
+        with self._lock:
+            entry = self._entries.get(key)
+            return [] if entry is None else entry.answers[::-1]
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the bytes do not add up or are too many."""
@@ -114,7 +161,7 @@ class IdMemory:
 
 
 def _size(entry: _Entry) -> int:
-    return _ENTRY_BYTES + entry.ids.nbytes + entry.offsets.nbytes
+    return _ENTRY_BYTES + entry.ids.nbytes + entry.offsets.nbytes + sum(answer.num_bytes for answer in entry.answers)
 
 
 def _keys(namespace: Hashable, text: str, borders: Sequence[int]) -> list[_Key]:

@@ -24,6 +24,7 @@ from tokenline.render.check import check_ids
 from tokenline.render.control import ControlTokens
 from tokenline.render.encoder import LineEncoder
 from tokenline.render.errors import RenderError
+from tokenline.render.infill import Infiller, find_infill_tokens
 from tokenline.render.line import Line, Origin, Span
 from tokenline.render.memory import IdMemory
 from tokenline.render.provenance import spans_of
@@ -58,8 +59,9 @@ class Renderer:
         except RenderError as error:
             raise ModelError(error.message) from error
         self.control = ControlTokens(tokenizer.vocabulary, self.chats.templates.values())
+        infill_tokens = find_infill_tokens(tokenizer.vocabulary)
+        self.infiller = None if infill_tokens is None else Infiller(tokenizer, self.control, infill_tokens)
         self._encoder = LineEncoder(tokenizer, self.control, memory)
-        self._closing_ids = [id for id in self.end_ids if self._is_written(id)]
 
     @classmethod
     def from_model(
@@ -120,19 +122,11 @@ class Renderer:
         return check_stability(self.chats, explain=explain, encode=encode)
 
     def remember(self, line: Line, generated: Sequence[int], *, namespace: Hashable = None) -> None:
-        """Remember what was generated behind a line of `chat`. When a client sends that text back as history, its line
-        will have these ids, and not others that spell the same. Call it when an answer is complete, with all its ids.
+        """Remember what was generated behind a line of `chat`. When a client sends that text back as history, or the
+        part of it that it got, its line will have these ids, and not others that spell the same. Call it when no more
+        of the answer comes, however it ended, with all its ids.
         """
-        self._encoder.remember(line, generated, self.end_ids, self._closing_ids, namespace)
-
-    def _is_written(self, id: int) -> bool:
-        """Whether a template writes this token itself."""
-        text = self.tokenizer.token_bytes(id).decode("utf-8", "replace")
-        names = [name for name, token in self.tokenizer.vocabulary.named.items() if token == text]
-        return any(
-            any(text in literal for literal in template.literals) or any(map(template.mentions, names))
-            for template in self.chats.templates.values()
-        )
+        self._encoder.remember(line, generated, self.end_ids, namespace)
 
     def text(self, prompt: str, path: Path = ("prompt",), *, namespace: Hashable = None) -> Line:
         """The line of a raw prompt (/v1/completions): BOS where the tokenizer asks for it, unless it is there already.

@@ -58,6 +58,11 @@ class Tokenizer:
         """One more than the largest id."""
         return len(self._pieces)
 
+    def unknown_ids(self, rows: int) -> list[int]:
+        """The ids below `rows`, those that a model knows, which are no token: it may not say them. Ascending."""
+        missing = (id for id in self.vocabulary.missing if id < rows)
+        return [*sorted(missing), *range(self.vocab_size, rows)]
+
     def ends_segment(self, token: str) -> bool:
         """Whether what follows this added token is encoded independently of it and of what precedes it."""
         id = self.vocabulary.added.get(token)
@@ -152,11 +157,14 @@ class Tokenizer:
             data = data[1:]
         return data.decode("utf-8", "replace")
 
-    def decode_with_offsets(self, ids: Sequence[int]) -> tuple[str, np.ndarray]:
-        """The text of some ids and each one's characters in it, int32 [n, 2]."""
+    def decode_with_offsets(self, ids: Sequence[int], *, continued: bool = False) -> tuple[str, np.ndarray]:
+        """The text of some ids, invalid UTF-8 as U+FFFD, and each one's characters in it, int32 [n, 2].
+
+        `continued`: they follow others.
+        """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         offsets = np.zeros((len(ids), 2), dtype=np.int32)
-        at_start = self.strips_leading_space
+        at_start = self.strips_leading_space and not continued
         parts: list[str] = []
         length = 0
         for i, id in enumerate(ids):

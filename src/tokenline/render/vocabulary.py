@@ -12,12 +12,14 @@ class Vocabulary:
 
     spec: str  # the `tokenizers` library's JSON: model, normaliser, pre-tokenizer and added tokens
     pieces: list[bytes]  # by id: the bytes a token stands for; b"" for an id with no token
+    missing: frozenset[int] = field(default=frozenset(), kw_only=True)  # ids with no token
     special: dict[str, int]  # control tokens by their text
     added: dict[str, int]  # tokens that are matched in text before all others: the control tokens and more
     named: dict[str, str]  # what templates call them: {"bos_token": "<s>", "eos_token": "</s>", ...}
     prefix_ids: tuple[int, ...] = ()  # what begins a raw prompt (BOS), where the tokenizer asks for it
     suffix_ids: tuple[int, ...] = ()
     strips_leading_space: bool = False  # decoding drops one space at the start of the text (SentencePiece)
+    infill_ids: dict[str, int] = field(default_factory=dict)  # of a GGUF file: "prefix", "suffix", "middle" and others
     chat_templates: dict[str, str] = field(default_factory=dict)  # by name; the usual one is "default"
     end_ids: frozenset[int] = frozenset()  # end of turn, from generation_config and tokenizer
     default_sampling: dict[str, float | int | bool] = field(default_factory=dict)  # from generation_config.json

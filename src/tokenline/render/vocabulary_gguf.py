@@ -15,7 +15,16 @@ from tokenline.render.pretokenizers import PreTokenizer, find_pretokenizer, know
 from tokenline.render.vocabulary import END_OF_TURN, Vocabulary, byte_of_character, bytes_of_token, end_of_turn_ids
 
 # llama_token_type of llama.cpp: what `tokenizer.ggml.token_type` holds for each id
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # 5: a place that is not used
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+
+# Our names of sampling values, and what llama.cpp calls them in a GGUF file (llama_model_meta_key_str)
+_SAMPLING = {
+    "temperature": "temp",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
 
 _SPACE = "\u2581"  # what SentencePiece writes for a space
 
@@ -172,15 +181,31 @@ class _Reader:
         return Vocabulary(
             spec=json.dumps(spec, ensure_ascii=False),
             pieces=self._pieces(byte_level),
+            missing=frozenset(id for id, kind in enumerate(self.types) if kind == UNUSED),
             special=special,
             added={**special, **user},
             named=named,
             prefix_ids=(bos,) if bos is not None and self.flag("add_bos_token", add_bos) else (),
             suffix_ids=(eos,) if eos is not None and self.flag("add_eos_token", False) else (),
             strips_leading_space=strips_leading_space,
+            infill_ids=self._infill_ids(),
             chat_templates=self._chat_templates(),
+            default_sampling=self._default_sampling(),
             end_ids=frozenset(id for id in ends if id is not None) | end_of_turn_ids(special),
         )
+
+    def _infill_ids(self) -> dict[str, int]:
+        """The tokens that lay out a text with a gap, by llama.cpp's keys of today or its earlier ones."""
+        keys = {
+            "prefix": ("fim_pre", "prefix"),
+            "suffix": ("fim_suf", "suffix"),
+            "middle": ("fim_mid", "middle"),
+            "pad": ("fim_pad",),
+            "repository": ("fim_rep",),
+            "file": ("fim_sep",),
+        }
+        found = {name: [self.token_id(key, None) for key in tried] for name, tried in keys.items()}
+        return {name: id for name, ids in found.items() for id in reversed(ids) if id is not None}
 
     def _pieces(self, byte_level: bool) -> list[bytes]:
         table = {ord(character): byte for character, byte in byte_of_character().items()}
@@ -204,6 +229,15 @@ class _Reader:
             elif key.startswith("tokenizer.chat_template.") and isinstance(value, str):
                 templates[key.removeprefix("tokenizer.chat_template.")] = value
         return templates
+
+    def _default_sampling(self) -> dict[str, float | int | bool]:
+        """What llama.cpp's converter copies from generation_config.json. 0.95 is kept in 32 bits, as 0.949999988."""
+        found = {name: self.metadata.get(f"general.sampling.{key}") for name, key in _SAMPLING.items()}
+        return {
+            name: round(value, 6)
+            for name, value in found.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
 
 
 def _replace(old: str, new: str) -> dict[str, Any]:

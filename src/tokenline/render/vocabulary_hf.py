@@ -46,6 +46,7 @@ def read_hf_vocabulary(folder: Path) -> Vocabulary:
     return Vocabulary(
         spec=json.dumps(spec, ensure_ascii=False),
         pieces=pieces,
+        missing=frozenset(range(len(pieces))).difference(tokenizer.get_vocab(with_added_tokens=True).values()),
         special=special,
         added=added,
         named=named,

@@ -4,8 +4,8 @@ Knows sizes, JSON and types of fields; no route and no protocol.
 """
 
 import logging
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
@@ -13,11 +13,13 @@ from pydantic.json_schema import models_json_schema
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
-from tokenline.fields import IDENTITY, FieldError, shown
+from tokenline.fields import IDENTITY, FieldError, Path, Places, shown
+from tokenline.server.encodings import decoder
 from tokenline.server.errors import ApiError, ClientGone, from_fault
 
 logger = logging.getLogger(__name__)
 
+BYTE_ORDER_MARK = "\ufeff".encode()
 _COMPONENT = "#/components/schemas/{model}"
 
 
@@ -29,12 +31,20 @@ class Body(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
+    aliases: ClassVar[Mapping[str, str]] = {}  # names of other servers to the fields here that mean the same
+
     _size: int = PrivateAttr(default=0)
+    _moved: dict[Path, Path] = PrivateAttr(default_factory=dict)
 
     @property
     def size(self) -> int:
         """Bytes of JSON that this was read from."""
         return self._size
+
+    @property
+    def moved(self) -> Mapping[Path, Path]:
+        """Fields that the client wrote under an alias: their paths here to those in its JSON (see `Places`)."""
+        return self._moved
 
     @classmethod
     def refuse_unsupported(cls, fields: dict[str, Any]) -> None:
@@ -42,7 +52,7 @@ class Body(BaseModel):
 
     @classmethod
     def known_fields(cls) -> set[str]:
-        return set(cls.model_fields)
+        return {*cls.model_fields, *cls.aliases}
 
 
 B = TypeVar("B", bound=Body)
@@ -59,6 +69,7 @@ async def read_body(request: Request, model: type[B], *, max_bytes: int) -> B:
             code="unsupported_media_type",
         )
     data = await _read(request, max_bytes)
+    data = data.removeprefix(BYTE_ORDER_MARK)  # some editors and clients write one; RFC 8259 lets it pass
     try:
         return parse_body(data, model)
     except FieldError as fault:
@@ -75,15 +86,32 @@ def parse_body(data: bytes, model: type[B]) -> B:
     if not isinstance(fields, dict):
         raise FieldError((), f"The body must be a JSON object; got {shown(fields)}.", code="invalid_json")
     model.refuse_unsupported(fields)
+    unknown = sorted(fields.keys() - model.known_fields())
+    moved = _read_aliases(fields, model.aliases)
     try:
         body = model.model_validate(fields)
     except ValidationError as error:
-        raise _first_fault(error, model) from None
-    body._size = len(data)
-    unknown = sorted(fields.keys() - model.known_fields())
+        fault = _first_fault(error, model)
+        raise FieldError(Places(moved)(fault.path), *fault.parts, code=fault.code) from None
+    body._size, body._moved = len(data), moved
     if unknown:
         logger.debug("fields that are not known and were ignored: %s", ", ".join(map(repr, unknown)))
     return body
+
+
+def _read_aliases(fields: dict[str, Any], aliases: Mapping[str, str]) -> dict[Path, Path]:
+    """Give fields that have another name the one that the model has. Returns where the client wrote them."""
+    moved: dict[Path, Path] = {}
+    for alias, name in aliases.items():
+        value = fields.pop(alias, None)
+        if value is None:
+            continue
+        if fields.get(name) is not None and fields[name] != value:
+            before = moved.get((name,), (name,))
+            raise FieldError((alias,), "cannot be combined with ", before, ", which means the same.")
+        fields[name] = value
+        moved[(name,)] = (alias,)
+    return moved
 
 
 def _first_fault(error: ValidationError, model: type[BaseModel]) -> FieldError:
@@ -100,24 +128,28 @@ def _first_fault(error: ValidationError, model: type[BaseModel]) -> FieldError:
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
-    """All of the body. One that is too large is read to its end (within reason) but not kept: a client that is still
-    sending would see a broken connection instead of the answer.
+    """All of the body, decoded. One that is too large is read to its end (within reason) but not kept: a client that is
+    still sending would see a broken connection instead of the answer.
     """
+    encoded = decoder(request.headers.get("content-encoding", ""), max_bytes)
     chunks: list[bytes] = []
-    size = 0
+    received = size = 0
     try:
         async for chunk in request.stream():
-            size += len(chunk)
-            if size <= max_bytes:
-                chunks.append(chunk)
-            else:
-                chunks.clear()
-                if size > 8 * max_bytes:
-                    break
+            received += len(chunk)
+            if received > 8 * max_bytes:
+                break
+            if max(received, size) > max_bytes:
+                continue
+            data = chunk if encoded is None else encoded.feed(chunk)
+            size += len(data)
+            chunks.append(data)
     except ClientDisconnect:
         raise ClientGone from None
-    if size > max_bytes:
+    if max(received, size) > max_bytes:
         raise ApiError(413, f"The body is larger than {max_bytes} bytes, the limit here.", code="body_too_large")
+    if encoded is not None:
+        encoded.finish()
     return b"".join(chunks)
 
 

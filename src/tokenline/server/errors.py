@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from tokenline.engine.request import RequestRefused
 from tokenline.fields import FieldError, Places, dotted
@@ -122,13 +123,39 @@ def api_errors(request_id: str, places: Places) -> Iterator[None]:
         raise internal_error(request_id) from None
 
 
-async def handle_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """Unknown routes (404) and wrong methods (405) come from the router."""
+# What those who ask for another server's routes are told.
+_INSTEAD = {
+    "/v1/responses": "use /v1/chat/completions, which answers the same without a state",
+    "/v1/messages": "use /v1/chat/completions",
+    "/v1/embeddings": "this server makes text only",
+    "/v1/rerank": "this server makes text only",
+    "/api/chat": "this is not Ollama's API; use /v1/chat/completions",
+    "/api/generate": "this is not Ollama's API; use /v1/completions",
+    "/api/tags": "this is not Ollama's API; use /v1/models",
+    "/completion": "use /v1/completions",
+    "/infill": "use /v1/completions with 'suffix'",
+    "/generate": "use /v1/completions",
+    "/metrics": "use /stats",
+    "/slots": "use /stats",
+}
+
+
+async def handle_http_exception(request: Request, error: Exception) -> Response:
+    """Unknown routes (404) and wrong methods (405) come from the router. OPTIONS is the one method of all routes."""
     assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == 405:
+        allowed = {method for method in Headers(error.headers).get("allow", "").split(", ") if method}
+        allowed |= {"OPTIONS"} | ({"HEAD"} if "GET" in allowed else set())
+        allow = {"Allow": ", ".join(sorted(allowed))}
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allow)
+        return error_response(
+            request,
+            ApiError(405, f"{request.method} is not allowed on {path}.", code="method_not_allowed", headers=allow),
+        )
     if error.status_code == 404:
-        message, code = f"There is no {request.method} {request.url.path} here.", "unknown_url"
-    elif error.status_code == 405:
-        message, code = f"{request.method} is not allowed on {request.url.path}.", "method_not_allowed"
-    else:
-        message, code = str(error.detail), None
-    return error_response(request, ApiError(error.status_code, message, code=code, headers=error.headers))
+        instead = _INSTEAD.get(path) or _INSTEAD.get(f"/v1{path}")
+        message = f"There is no {request.method} {path} here" + (f"; {instead}." if instead else ".")
+        return error_response(request, ApiError(404, message, code="unknown_url", headers=error.headers))
+    return error_response(request, ApiError(error.status_code, str(error.detail), headers=error.headers))

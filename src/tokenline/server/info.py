@@ -1,15 +1,15 @@
-"""What a server says about itself: /v1/models, /health, /version, /stats; and POST /reset_prefix_cache."""
+"""What a server says about itself: /, /v1/models, /health, /version, /props, /stats; and POST /reset_prefix_cache."""
 
 from dataclasses import asdict
 
 from fastapi import APIRouter
 from starlette.requests import Request as HTTPRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import tokenline
 from tokenline.engine.request import RequestRefused
 from tokenline.server.errors import from_refusal
-from tokenline.server.openai.answers import ModelCard, ModelList
+from tokenline.server.openai.answers import ModelCard, ModelList, Props
 from tokenline.server.state import ServerState
 
 
@@ -37,6 +37,19 @@ def info_routes(state: ServerState) -> APIRouter:
         """One of them."""
         state.caller(http)
         return JSONResponse(card(state.model_name(name)))
+
+    @router.get("/", include_in_schema=False)
+    async def root() -> Response:
+        """For people who open the address in a browser, and programs that look whether somebody is there."""
+        names = ", ".join(state.settings.model_names) if not state.settings.api_keys else "a model"
+        text = f"tokenline {tokenline.__version__} serves {names}.\nThe API is at /v1, its description at /docs.\n"
+        return PlainTextResponse(text)
+
+    @router.get("/props", responses={200: {"model": Props}})
+    async def props(http: HTTPRequest) -> Response:
+        """What clients of llama.cpp's server ask for: the context, defaults of sampling, the chat template."""
+        state.caller(http)
+        return JSONResponse(_props(state))
 
     @router.get("/health")
     async def health() -> Response:
@@ -66,3 +79,33 @@ def info_routes(state: ServerState) -> APIRouter:
         return JSONResponse({"status": "ok"})
 
     return router
+
+
+def _props(state: ServerState) -> Props:
+    service, sampling = state.service, state.service.room.default_sampling
+    limits = service.engine.limits
+    name = state.settings.model_names[0]
+    return {
+        "default_generation_settings": {
+            "n_ctx": limits.max_model_len,
+            "params": {
+                "temperature": sampling.temperature,
+                "top_k": sampling.top_k,
+                "top_p": sampling.top_p,
+                "min_p": sampling.min_p,
+                "repeat_penalty": sampling.repetition_penalty,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
+                "seed": -1,
+                "max_tokens": -1,
+                "n_predict": -1,
+                "stop": [],
+            },
+        },
+        "total_slots": limits.max_num_seqs,
+        "model_alias": name,
+        "model_path": name,  # where it lies on the disk is nobody's business
+        "chat_template": service.chat_template,
+        "modalities": {"vision": False, "audio": False},
+        "build_info": f"tokenline {tokenline.__version__}",
+    }

@@ -6,13 +6,17 @@ The line's facts are gathered in a `RequestRecord`, which handlers fill in as th
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 
+from tokenline.fields import Path, dotted
 from tokenline.server.errors import ApiError
 from tokenline.service.answer import Answer
+
+MAX_LEFT_OUT = 8  # places in a line
 
 logger = logging.getLogger("tokenline.request")
 
@@ -24,6 +28,7 @@ class RequestRecord:
     id: str
     method: str
     route: str
+    client_id: str | None = None  # the client's own name for it (X-Request-Id); need not be unique
     started: float = field(default_factory=time.perf_counter)
     status: int | None = None
     stream: bool = False
@@ -38,6 +43,7 @@ class RequestRecord:
     evicted_ago_s: float | None = None
     match: int | None = None  # tokens that an earlier line had, where that is more than could be used
     finish: str | None = None  # "stop", "length", "tool_calls", "abort", "error"; several choices: joined by "+"
+    left_out: str | None = None  # what of the schemas could not be enforced and was left to the model
     error: str | None = None
 
     def note(self, answer: Answer) -> None:
@@ -48,6 +54,8 @@ class RequestRecord:
             self.finish = "+".join(sorted({reason for reason in reasons if reason}))
         elif self.finish is None:
             self.finish = "abort"
+        if answer.left_out:
+            self.left_out = _places(answer.left_out)
         use = usage.cache
         if use is not None:
             self.cached, self.computed = use.cached, use.computed
@@ -66,6 +74,7 @@ class RequestRecord:
         """The facts that are known, in the order in which they are written."""
         facts: dict[str, Any] = {
             "id": self.id,
+            "client_id": self.client_id,
             "method": self.method,
             "route": self.route,
             "status": self.status,
@@ -82,6 +91,7 @@ class RequestRecord:
             "match": self.match,
             "total_ms": round((time.perf_counter() - self.started) * 1000, 1),
             "finish": self.finish,
+            "left_out": self.left_out,
             "error": self.error,
         }
         return {name: value for name, value in facts.items() if value is not None}
@@ -136,6 +146,12 @@ def configure_logging(level: str, as_json: bool) -> None:
         target.handlers = [handler]
         target.propagate = False
         target.setLevel(level.upper())
+
+
+def _places(places: Sequence[Path]) -> str:
+    """The first few places, short."""
+    shown = [dotted(place)[:200] for place in places[:MAX_LEFT_OUT]]
+    return ",".join([*shown, *([f"+{len(places) - MAX_LEFT_OUT}"] if len(places) > MAX_LEFT_OUT else [])])
 
 
 def _plain(value: Any) -> str:

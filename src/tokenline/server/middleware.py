@@ -1,9 +1,10 @@
 """The outermost layer of the application: opens a request's record, answers what nobody caught, writes the log line."""
 
 import logging
+import re
 import uuid
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tokenline.server.errors import CLIENT_CLOSED_REQUEST, ApiError, ClientGone, error_response, internal_error
 from tokenline.server.log import RequestRecord, logger, record_of
 
+_CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 QUIET_ROUTES = ("/health",)  # asked every few seconds by whoever watches the server
 
 
@@ -19,6 +21,12 @@ async def handle_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     record_of(request).failed(error)
     return error_response(request, error)
+
+
+def _client_id(scope: Scope) -> str | None:
+    """The `X-Request-Id` that the client has sent, if it is short and of printable characters."""
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _CLIENT_ID.fullmatch(given) else None
 
 
 class RequestLog:
@@ -31,13 +39,18 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = RequestRecord(id=f"req-{uuid.uuid4().hex}", method=scope["method"], route=scope["path"])
+        record = RequestRecord(
+            id=f"req-{uuid.uuid4().hex}",
+            method=scope.get("tokenline.method", scope["method"]),
+            route=scope["path"],
+            client_id=_client_id(scope),
+        )
         scope["tokenline.record"] = record
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = record.id
+                MutableHeaders(scope=message)["x-request-id"] = record.client_id or record.id
             await send(message)
 
         try:

@@ -1,7 +1,11 @@
 """What the operator of a server can set. Knows no route and no model."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from tokenline.server.origins import check_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +16,12 @@ class ServerSettings:
     api_keys: tuple[str, ...] = ()  # any of them opens the API; none: no authentication
     tool_call_parser: str = "auto"  # "auto": by the chat template; "none"; or a name from `parse.registry`
     reasoning_parser: str = "auto"
+    # Sampling values of requests that give none: the model's and ours, or "none": T = 1 and nothing cut off
+    generation_config: Literal["auto", "none"] = "auto"
+    override_generation_config: Mapping[str, float] = field(default_factory=dict)  # by name, before both
+    cors_origins: tuple[str, ...] = ()  # whose web pages may use the API, see `origins`; none: no others than its own
+    # Names besides those of this machine that the server may be called by; None: by any (see `origins`).
+    allowed_hosts: tuple[str, ...] | None = ()
     max_body_bytes: int = 32 * 1024 * 1024
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time shown by /v1/models
     shutdown_grace_s: float = 10.0  # how long running requests may go on after SIGTERM
@@ -26,6 +36,8 @@ class ServerSettings:
             raise ValueError("model_names must have at least one name, and none may be empty")
         if not all(self.api_keys):
             raise ValueError("api_keys: an empty API key would let everybody in")
+        for origin in self.cors_origins:
+            check_origin(origin)
         if self.max_body_bytes < 1:
             raise ValueError(f"max_body_bytes must be at least 1, not {self.max_body_bytes}")
         if self.shutdown_grace_s < 0 or self.stream_open_after_s < 0 or self.ping_s < 0 or self.send_timeout_s <= 0:

@@ -14,13 +14,13 @@ from typing import Self
 
 from tokenline.engine.client import EngineClient, StepStream
 from tokenline.engine.request import CacheUse, FinishReason, Request, RequestRefused, Step
-from tokenline.fields import FieldError
-from tokenline.grammar.spec import ConstraintSpec, NamedCall, RequiredCalls, StrictTools
+from tokenline.fields import FieldError, Path
+from tokenline.grammar.spec import ConstraintSpec
 from tokenline.parse.delta import Delta, OutputParser, TokenBytes
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason, OutputStream
 from tokenline.render.line import Line
-from tokenline.service.events import Event, Piece, PromptDone, Usage, total
+from tokenline.service.events import Event, Piece, PromptAdvanced, PromptDone, Usage, total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,8 @@ class Prompt:
     stop: tuple[str, ...] = ()
     make_parser: Callable[[], OutputParser | None] = lambda: None
     continues_text: bool = False  # the line ends within a text that the answer continues
-    on_answer: Callable[[Sequence[int]], None] | None = None  # called with all ids of each choice that has finished
+    tool_places: tuple[int, ...] = ()  # where in the request the tools stand that its constraint is made of
+    on_answer: Callable[[Sequence[int]], None] | None = None  # called with the ids of a choice of which no more comes
 
 
 class AnswerFailed(Exception):
@@ -59,6 +60,7 @@ class Answer:
         self._steps: StepStream | None = None
         self._first: asyncio.Task[Step] | None = None
         self._events: deque[Event] = deque()  # of the latest step
+        self._closed = False
 
     @property
     def num_choices(self) -> int:
@@ -67,13 +69,18 @@ class Answer:
     def prompt_of(self, choice: int) -> Prompt:
         return self._choices[choice].prompt
 
+    def choices_of(self, prompt: int) -> range:
+        """The choices of a prompt, by its number."""
+        first = self._first_choice[prompt]
+        return range(first, first + self.prompts[prompt].request.n)
+
     async def open(self, wait_s: float | None = None) -> None:
         """Hand the prompts to the engine; return with its first step, or after `wait_s`."""
         try:
             self._steps = await self._engine.generate([prompt.request for prompt in self.prompts])
         except RequestRefused as refusal:
             if refusal.code == "constraint":
-                raise _constraint_fault(self.prompts[0].request.constraint, refusal) from None
+                raise _constraint_fault(self.prompts[0], refusal) from None
             raise
         self._first = asyncio.ensure_future(anext(self._steps))
         done, _ = await asyncio.wait({self._first}, timeout=wait_s)
@@ -101,9 +108,12 @@ class Answer:
     async def _take(self, step: Step) -> None:
         """The events of one step."""
         number = self._numbers[step.request_id]
+        if step.progress is not None:
+            self._events.append(PromptAdvanced(number, self._first_choice[number], step.progress))
+            return
         if step.cache_use is not None:
             self._cache_uses[number] = step.cache_use
-            self._events.append(PromptDone(number, step.cache_use))
+            self._events.append(PromptDone(number, step.cache_use, step.prompt_logprobs))
         _check_alive(step)
         index = self._first_choice[number] + step.choice
         choice = self._choices[index]
@@ -120,6 +130,13 @@ class Answer:
     def end_reasons(self) -> list[EndReason | None]:
         """Why each choice is over; None: it is not."""
         return [choice.end for choice in self._choices]
+
+    @property
+    def left_out(self) -> Sequence[Path]:
+        """The places in the request of what its schemas say and the grammar cannot enforce: it is left to the model."""
+        if self._steps is None:
+            return ()
+        return [_place(self.prompts[0], path) for path in self._steps.left_out]
 
     def usage(self) -> Usage:
         return Usage(
@@ -142,6 +159,11 @@ class Answer:
             await asyncio.gather(self._first, return_exceptions=True)
         if self._steps is not None:
             await self._steps.aclose()
+        if not self._closed:
+            self._closed = True
+            for choice in self._choices:
+                if choice.end is None:  # the client has gone, and may send back what it got
+                    choice.remember()
 
 
 class _Choice:
@@ -169,8 +191,7 @@ class _Choice:
         if stream.stopped or step.finish_reason is not None:
             deltas += stream.finish(cut=step.finish_reason is FinishReason.LENGTH)
             self.end = stream.end_reason
-            if self.prompt.on_answer is not None and not stream.stopped:  # cut at a stop string it is another text
-                self.prompt.on_answer(self._ids)
+            self.remember()
         self._deltas += deltas
         return Piece(
             index,
@@ -182,6 +203,11 @@ class _Choice:
             end=self.end,
             stop_string=stream.stop_string,
         )
+
+    def remember(self) -> None:
+        """No more of the answer comes."""
+        if self.prompt.on_answer is not None and self._ids:
+            self.prompt.on_answer(self._ids)
 
     def message(self) -> Message:
         return self.stream.message(self._deltas)
@@ -195,10 +221,20 @@ def _check_alive(step: Step) -> None:
         raise RequestRefused("shutting_down", "The server is shutting down.")
 
 
-def _constraint_fault(spec: object, refusal: RequestRefused) -> FieldError:
+def _constraint_fault(prompt: Prompt, refusal: RequestRefused) -> FieldError:
     """What the engine said of a request's constraint, with a path of the request."""
-    fault = refusal.fault
+    fault, spec = refusal.fault, prompt.request.constraint
     if fault is None or not isinstance(spec, ConstraintSpec):
         return FieldError(("output",), f"cannot be enforced: {refusal.message}", code="unsupported_value")
-    about_tools = isinstance(spec.form, NamedCall | RequiredCalls | StrictTools)
-    return FieldError(fault.path if about_tools else ("output", *fault.path), *fault.parts, code=fault.code)
+    return FieldError(_place(prompt, fault.path), *fault.parts, code=fault.code)
+
+
+def _place(prompt: Prompt, path: Path) -> Path:
+    """Where in the request something stands that the grammar says of a constraint."""
+    match path:
+        case ("tools", int(index), *rest):
+            return ("tools", prompt.tool_places[index], *rest)
+        case ("tools", *_):
+            return path
+        case _:
+            return ("output", *path)

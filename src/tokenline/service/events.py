@@ -3,17 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenline.engine.request import CacheUse, TokenLogprob
+from tokenline.engine.request import CacheUse, PromptProgress, TokenLogprob
 from tokenline.parse.delta import Delta
 from tokenline.parse.stream import EndReason
 
 
 @dataclass(frozen=True, slots=True)
+class PromptAdvanced:
+    """A prompt is computed so far. Several times a prompt, before its `PromptDone`, if the request asks for it."""
+
+    prompt: int  # number of the prompt in the request
+    first_choice: int  # the first of its choices
+    progress: PromptProgress
+
+
+@dataclass(frozen=True, slots=True)
 class PromptDone:
-    """The prompt is computed: the cache's account of it. Once a prompt, before any piece of its choices."""
+    """The prompt is computed: the cache's account of it. Once a prompt, before any piece of its first choice."""
 
     prompt: int  # number of the prompt in the request
     cache: CacheUse
+    logprobs: Sequence[TokenLogprob] | None = None  # of all its ids but the first, if asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,7 @@ class Piece:
     stop_string: str | None = None  # with EndReason.STOP_STRING
 
 
-Event = PromptDone | Piece
+Event = PromptAdvanced | PromptDone | Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,19 @@ Found out once, from the chat template, unless the settings name them.
 from dataclasses import dataclass
 
 from tokenline.fields import FieldError
+from tokenline.grammar.spec import Channels, Reasoning
 from tokenline.parse.delta import OutputParser
 from tokenline.parse.parser import OneCall
-from tokenline.parse.registry import answer_begins_after, detect, make_parser, reasoning_parsers, tool_parsers
+from tokenline.parse.registry import (
+    FINAL_CHANNEL,
+    detect,
+    make_parser,
+    reasoning_before,
+    reasoning_parsers,
+    tool_markers,
+    tool_parsers,
+    uses_harmony,
+)
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
@@ -43,11 +53,13 @@ class ParserChoice:
         wanted = request.tool_choice
         if wanted not in (None, "none") and not request.chat.tools:
             raise FieldError(("tool_choice",), "needs ", ("tools",), " to choose from.")
-        if request.may_call_tools and wanted in (None, "auto") and self.tool_parser is None:
+        if request.may_call_tools and not request.must_call_tools and self.tool_parser is None:
             raise FieldError(
                 ("tool_choice",),
                 '"auto" (the default with tools) needs a tool-call parser, and none is known for this model\'s chat '
-                'template; set one when the server starts, or send "none".',
+                "template. Start the server with --tool-call-parser and the name of the format that the model writes "
+                f"({', '.join(tool_parsers())}), or with --chat-template and a template that shows tools and says how "
+                'to call them. "none", "required" or a named function need no parser.',
                 code="unsupported_value",
             )
 
@@ -58,23 +70,32 @@ class ParserChoice:
             tool_parser = self.tool_parser
             if isinstance(request.tool_choice, NamedTool):
                 forced = request.tool_choice.name
-            elif request.tool_choice == "required":
+            elif request.must_call_tools:
                 forced = ""
         if tool_parser is None and self.reasoning_parser is None and forced is None:
             return None
         parser = make_parser(
             tool_parser,
             self.reasoning_parser,
-            tools=request.chat.tools,
+            tools=request.callable_tools,
             prompt_end=line.text,
             control_tokens=self.control_tokens,
             forced=forced,
         )
         return parser if request.parallel_tool_calls else OneCall(parser)
 
-    def answer_begins_after(self, line: Line) -> str:
-        """The text that ends the reasoning which this line has opened; a grammar begins behind it."""
-        return answer_begins_after(self.reasoning_parser, self.tool_parser, line.text)
+    def before_answer(self, line: Line) -> Reasoning | Channels | None:
+        """What may stand before an answer to this line that holds to a grammar."""
+        if uses_harmony(self.tool_parser, self.reasoning_parser):
+            message = line.text.rpartition("<|start|>")[2]
+            return None if FINAL_CHANNEL in message else Channels(in_message="<|message|>" in message)
+        found = reasoning_before(self.reasoning_parser, line.text)
+        return None if found is None else Reasoning(found[0].begin, found[0].end, found[1])
+
+    @property
+    def tool_markers(self) -> tuple[str, ...]:
+        """The markers of the model's calls, the one that begins them first."""
+        return () if self.tool_parser is None else tool_markers(self.tool_parser)
 
 
 def _chosen(setting: str, name: str, found: str | None, known: list[str]) -> str | None:

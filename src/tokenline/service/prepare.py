@@ -12,12 +12,23 @@ from typing import Any
 from tokenline.engine.request import SamplingParams
 from tokenline.engine.settings import EngineLimits
 from tokenline.fields import FieldError, Path, shown
-from tokenline.grammar.spec import ConstraintSpec, Function, NamedCall, RequiredCalls, StrictTools
+from tokenline.grammar.spec import (
+    CallsOrAnswer,
+    ConstraintSpec,
+    Function,
+    JsonSchema,
+    NamedCall,
+    RequiredCalls,
+    StrictTools,
+)
 from tokenline.render.check import check_ids
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
+from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.request import (
+    MAX_CHOICES,
+    MAX_PROMPT_LOGPROBS,
     MAX_SALT_CHARACTERS,
     MAX_STOP_CHARACTERS,
     MAX_STOP_IDS,
@@ -26,17 +37,28 @@ from tokenline.service.request import (
     SALT,
     STOP,
     STOP_IDS,
+    TEXT_RANGES,
+    AllowedTools,
     ChatRequest,
     GenerationRequest,
     NamedTool,
+    OutputFormat,
+    TextRequest,
 )
 
 
 def check_values(request: GenerationRequest) -> None:
     """Raise FieldError for the first value that no model could honour."""
     sampling, limits = request.sampling, request.limits
-    for name, accepted in RANGES.items():
+    ranges = TEXT_RANGES if isinstance(request, TextRequest) else RANGES
+    for name, accepted in ranges.items():
         accepted.check(name, getattr(limits if hasattr(limits, name) else sampling, name))
+    if isinstance(request, TextRequest) and len(request.prompts) * limits.n > MAX_CHOICES:
+        raise FieldError(
+            ("n",),
+            f"must be at most {MAX_CHOICES // len(request.prompts)} with {len(request.prompts)} prompts, since one "
+            f"request may have up to {MAX_CHOICES} choices in all; got {limits.n}.",
+        )
     if len(limits.stop) > MAX_STOP_STRINGS:
         raise FieldError(("stop",), f"must be {STOP}; got {len(limits.stop)}.")
     for index, text in enumerate(limits.stop):
@@ -52,6 +74,21 @@ def check_values(request: GenerationRequest) -> None:
         )
 
 
+def check_scored(request: GenerationRequest, prompt_tokens: int) -> None:
+    """Raise FieldError where the log probabilities of prompts of so many tokens in all would fill the memory."""
+    top = request.sampling.prompt_logprobs
+    if top is None:
+        return
+    times = request.limits.n if isinstance(request, TextRequest) else 1  # each choice of a text repeats them
+    wanted = prompt_tokens * (top + 1) * times
+    if wanted > MAX_PROMPT_LOGPROBS:
+        raise FieldError(
+            ("prompt_logprobs",),
+            f"asks for {wanted} log probabilities of {prompt_tokens} prompt tokens; at most {MAX_PROMPT_LOGPROBS} fit "
+            "one answer. Send fewer prompts at once, or ask for fewer of the most likely tokens.",
+        )
+
+
 def check_salt(salt: str | None) -> None:
     """Raise FieldError for a salt that is empty or too long."""
     if salt is not None and not 0 < len(salt) <= MAX_SALT_CHARACTERS:
@@ -60,10 +97,11 @@ def check_salt(salt: str | None) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """What fits the served model: its context and its vocabulary."""
+    """What fits the served model: its context, its vocabulary, and the sampling values of a request that gives none."""
 
     renderer: Renderer
     limits: EngineLimits
+    default_sampling: DefaultSampling = SMALL_MODELS
 
     @cached_property
     def vocab_size(self) -> int:
@@ -96,11 +134,11 @@ class Room:
     def sampling_params(self, request: GenerationRequest, prompt_tokens: int, place: Path) -> SamplingParams:
         """How to continue a prompt of so many ids, which stands at `place`."""
         sampling, limits = request.sampling, request.limits
-        max_tokens = limits.max_tokens
-        self._check_fits(prompt_tokens, max_tokens or 1, place)
-        if max_tokens is None:
-            room = self.limits.max_model_len - prompt_tokens
-            max_tokens = room if limits.default_max_tokens is None else min(limits.default_max_tokens, room)
+        self._check_fits(prompt_tokens, 0 if limits.max_tokens == 0 else 1, place)
+        # A maximum is what may come, not what must: one that is larger than the room asks for all of it.
+        room = self.limits.max_model_len - prompt_tokens
+        asked = limits.default_max_tokens if limits.max_tokens is None else limits.max_tokens
+        max_tokens = room if asked is None else min(asked, room)
         if limits.min_tokens > max_tokens:
             raise FieldError(
                 ("min_tokens",),
@@ -110,17 +148,19 @@ class Room:
         stop_ids = frozenset(limits.stop_token_ids)
         if not limits.ignore_eos:
             stop_ids |= self.renderer.end_ids
-        default = self.renderer.default_sampling
+            if isinstance(request, TextRequest) and request.suffix is not None and self.renderer.infiller is not None:
+                stop_ids |= self.renderer.infiller.tokens.end_ids
+        default = self.default_sampling
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=_first(sampling.temperature, default.get("temperature"), 1.0),
-            top_p=_first(sampling.top_p, default.get("top_p"), 1.0),
-            top_k=max(0, _first(sampling.top_k, default.get("top_k"), 0)),
-            min_p=_first(sampling.min_p, default.get("min_p"), 0.0),
+            temperature=_first(sampling.temperature, default.temperature),
+            top_p=_first(sampling.top_p, default.top_p),
+            top_k=max(0, _first(sampling.top_k, default.top_k)),
+            min_p=_first(sampling.min_p, default.min_p),
             seed=sampling.seed,
             presence_penalty=sampling.presence_penalty or 0.0,
             frequency_penalty=sampling.frequency_penalty or 0.0,
-            repetition_penalty=_first(sampling.repetition_penalty, default.get("repetition_penalty"), 1.0),
+            repetition_penalty=_first(sampling.repetition_penalty, default.repetition_penalty),
             logit_bias=_logit_bias(sampling.logit_bias, self.vocab_size),
             logprobs=sampling.logprobs,
             stop_ids=stop_ids,
@@ -144,34 +184,44 @@ def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> dict[int, float
 
 def chat_constraint(parsers: ParserChoice, request: ChatRequest, line: Line) -> ConstraintSpec | None:
     """What a chat answer must hold to; None if it is free."""
-    forced = _tool_constraint(parsers, request)
-    if forced is not None and request.output is not None:
-        raise FieldError(("output",), "cannot be combined with tools that are forced or strict.")
-    if forced is not None and request.limits.ignore_eos:
-        field = ("tools",) if isinstance(forced, StrictTools) else ("tool_choice",)
-        raise FieldError(("ignore_eos",), "cannot be combined with ", field, ", which says where the answer ends.")
-    form = forced or request.output
-    return None if form is None else ConstraintSpec(form, parsers.answer_begins_after(line))
-
-
-def _tool_constraint(parsers: ParserChoice, request: ChatRequest) -> NamedCall | RequiredCalls | StrictTools | None:
-    """What a forced `tool_choice` or strict tools ask for."""
-    if not request.may_call_tools:
+    form = _tool_constraint(parsers, request) if request.may_call_tools else request.output
+    if form is None:
         return None
-    functions = tuple(_function(tool) for tool in request.chat.tools or ())
-    wanted = request.tool_choice
-    if isinstance(wanted, NamedTool):
-        index = next((index for index, function in enumerate(functions) if function.name == wanted.name), None)
-        if index is None:
-            raise FieldError(
-                ("tool_choice",), f"names the function {shown(wanted.name)}, which ", ("tools",), " lacks."
-            )
-        return NamedCall(functions[index], index)
-    if wanted == "required":
+    if request.limits.ignore_eos:
+        field = ("tools",) if isinstance(form, StrictTools) else ("tool_choice",)
+        raise FieldError(("ignore_eos",), "cannot be combined with ", field, ", which says where the answer ends.")
+    return ConstraintSpec(form, parsers.before_answer(line))
+
+
+def check_tool_choice(request: ChatRequest) -> None:
+    """Raise FieldError for a choice of functions that the tools lack. For a chat that `render` has checked."""
+    chosen = request.tool_choice
+    names = (chosen.name,) if isinstance(chosen, NamedTool) else ()
+    if isinstance(chosen, AllowedTools):
+        names = chosen.names
+    known = {tool["function"]["name"] for tool in request.chat.tools or ()}
+    for name in names:
+        if name not in known:
+            raise FieldError(("tool_choice",), f"names the function {shown(name)}, which ", ("tools",), " lacks.")
+
+
+def _tool_constraint(
+    parsers: ParserChoice, request: ChatRequest
+) -> NamedCall | RequiredCalls | StrictTools | CallsOrAnswer | OutputFormat | None:
+    """What an answer that may have calls must hold to. A forced call leaves the output format no part."""
+    functions = tuple(_function(tool) for tool in request.callable_tools)
+    output, parser = request.output, parsers.tool_parser
+    if request.must_call_tools and not isinstance(output, JsonSchema | None):
+        raise FieldError(("output",), "cannot be combined with ", ("tool_choice",), ", which forces a call.")
+    if isinstance(request.tool_choice, NamedTool):
+        return NamedCall(functions[0])
+    if request.must_call_tools:
         return RequiredCalls(functions, request.parallel_tool_calls)
-    if parsers.tool_parser is not None and any(function.strict for function in functions):
-        return StrictTools(functions, parsers.tool_parser)
-    return None
+    if parser is not None and output is not None:
+        return CallsOrAnswer(functions, parser, output, parsers.tool_markers, request.parallel_tool_calls)
+    if parser is not None and any(function.strict for function in functions):
+        return StrictTools(functions, parser)
+    return output
 
 
 def _function(tool: Mapping[str, Any]) -> Function:

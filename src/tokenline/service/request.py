@@ -50,7 +50,11 @@ RANGES: Mapping[str, Range] = {
     "frequency_penalty": Range(-2, 2),
     "repetition_penalty": Range(0.01, 100),
     "logprobs": Range(0, 20, integer=True),
+    "prompt_logprobs": Range(0, 20, integer=True),
 }
+TEXT_RANGES: Mapping[str, Range] = {**RANGES, "max_tokens": Range(0, MAX_INTEGER, integer=True)}  # of a TextRequest
+MAX_CHOICES = 256  # of all prompts of a request together
+MAX_PROMPT_LOGPROBS = 2**20  # in one answer; each takes some 400 bytes while it is written
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 1024
@@ -74,6 +78,7 @@ class Sampling:
     repetition_penalty: float | None = None
     logit_bias: Mapping[str, float] = field(default_factory=dict)  # token ids, as JSON spells them
     logprobs: int | None = None  # None: none; k: of each token and of the k most likely ones
+    prompt_logprobs: int | None = None  # the same of the prompt's tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,7 @@ class Limits:
     """How long an answer may be, and what ends it."""
 
     n: int = 1  # choices
-    max_tokens: int | None = None
+    max_tokens: int | None = None  # 0: the prompt is computed, and nothing is generated
     default_max_tokens: int | None = None  # without max_tokens; None: as long as there is room
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
@@ -105,7 +110,15 @@ class NamedTool:
     name: str
 
 
-ToolChoice = Literal["auto", "none", "required"] | NamedTool
+@dataclass(frozen=True, slots=True)
+class AllowedTools:
+    """Only these functions may be called. The prompt shows all tools, so that its cached prefix stays the same."""
+
+    names: tuple[str, ...]
+    required: bool = False  # the answer is to call one of them
+
+
+ToolChoice = Literal["auto", "none", "required"] | NamedTool | AllowedTools
 OutputFormat = JsonSchema | Regex | Choice | Grammar
 
 
@@ -119,6 +132,7 @@ class GenerationRequest:
     limits: Limits = Limits()
     cache: CacheWishes = CacheWishes()
     output: OutputFormat | None = None  # what the answer must be; None: any text
+    reports_progress: bool = False  # the answer's events also say how far its prompts are computed
     size: int = 0  # bytes that it came in: a large one is worked on beside the event loop
     places: Places = IDENTITY
 
@@ -132,8 +146,37 @@ class ChatRequest(GenerationRequest):
     parallel_tool_calls: bool = True
 
     @property
+    def callable_places(self) -> tuple[int, ...]:
+        """Where in `chat.tools` the tools stand that this answer may call. For a chat that `render` has checked."""
+        chosen = self.tool_choice
+        if chosen == "none":
+            return ()
+        if isinstance(chosen, NamedTool):
+            names = {chosen.name}
+        else:
+            names = set(chosen.names) if isinstance(chosen, AllowedTools) else None
+        tools = enumerate(self.chat.tools or ())
+        return tuple(index for index, tool in tools if names is None or tool["function"]["name"] in names)
+
+    @property
+    def callable_tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that this answer may call; a call of another one is a call of none."""
+        tools = self.chat.tools or ()
+        return tuple(tools[index] for index in self.callable_places)
+
+    @property
     def may_call_tools(self) -> bool:
         return bool(self.chat.tools) and self.tool_choice != "none"
+
+    @property
+    def must_call_tools(self) -> bool:
+        """The answer is a call, of one of several functions or of one."""
+        chosen = self.tool_choice
+        return (
+            chosen == "required"
+            or isinstance(chosen, NamedTool)
+            or (isinstance(chosen, AllowedTools) and chosen.required)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,4 +184,5 @@ class TextRequest(GenerationRequest):
     """Texts to continue, each given as text or as ids. A prompt's path is ("prompt",), or ("prompt", i) in a list."""
 
     prompts: tuple[str | list[Any], ...]
+    suffix: str | None = None  # what stands behind the answer, for models that fill in
     listed: bool = False  # the client sent a list of prompts, perhaps with one entry

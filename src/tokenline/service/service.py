@@ -13,11 +13,14 @@ from tokenline.engine.request import Namespace, Request
 from tokenline.fields import FieldError, Path
 from tokenline.grammar.spec import ConstraintSpec
 from tokenline.render.chat_input import ChatInput
+from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
+from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
+from tokenline.service.fit import check_chat_line, check_line
 from tokenline.service.parsers import ParserChoice
-from tokenline.service.prepare import Room, chat_constraint, check_values
+from tokenline.service.prepare import Room, chat_constraint, check_scored, check_tool_choice, check_values
 from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
 
 LARGE_BYTES = 64 * 1024
@@ -28,11 +31,25 @@ T = TypeVar("T")
 class Service:
     """Layers 2 to 4 of one served model."""
 
-    def __init__(self, renderer: Renderer, engine: EngineClient, parsers: ParserChoice):
+    def __init__(
+        self,
+        renderer: Renderer,
+        engine: EngineClient,
+        parsers: ParserChoice,
+        default_sampling: DefaultSampling = SMALL_MODELS,
+    ):
         self.renderer = renderer
         self.engine = engine
         self.parsers = parsers
-        self.room = Room(renderer, engine.limits)
+        self.room = Room(renderer, engine.limits, default_sampling)
+
+    @property
+    def chat_template(self) -> str:
+        """The source of the template of chats without tools; "" if there is none."""
+        try:
+            return self.renderer.chats.template().source
+        except RenderError:
+            return ""
 
     async def answer(self, request: ChatRequest | TextRequest) -> Answer:
         """The answer to a request, not yet begun. Raises FieldError with a path of the request."""
@@ -43,6 +60,9 @@ class Service:
         self.parsers.check(request)
         namespace = namespace_of(request)
         line = await self.chat_line(request.chat, namespace, request.size)
+        check_tool_choice(request)
+        check_chat_line(line, self.engine.limits.vocab_size, request.chat, self.renderer)
+        check_scored(request, len(line))
         constraint = chat_constraint(self.parsers, request, line)
         prompt = Prompt(
             line=line,
@@ -50,6 +70,7 @@ class Service:
             stop=request.limits.stop,
             make_parser=lambda: self.parsers.parser_of(request, line),
             continues_text=request.chat.continue_final_message,
+            tool_places=request.callable_places,
             # When the client sends this answer back as history, its line keeps the generated ids (invariant 7).
             on_answer=lambda ids: self.renderer.remember(line, ids, namespace=namespace),
         )
@@ -71,6 +92,7 @@ class Service:
                     continues_text=True,
                 )
             )
+        check_scored(request, sum(len(prompt.line) for prompt in prompts))
         return Answer(self.engine, self.renderer.tokenizer, prompts)
 
     def _request(
@@ -84,16 +106,39 @@ class Service:
             asked.limits.n,
             constraint,
             asked.cache.retention_s,
+            prompt_logprobs=asked.sampling.prompt_logprobs,
+            reports_progress=asked.reports_progress,
         )
 
     async def _prompt_line(self, request: TextRequest, given: str | list[int], place: Path) -> Line:
+        if request.suffix is not None:
+            return await self._infill_line(request, given, request.suffix, place)
+        whole_context = request.limits.max_tokens == 0  # may be the prompt's: see `Room.sampling_params`
         if isinstance(given, str):
-            line = await self.text_line(given, place, namespace_of(request), request.size)
+            namespace = namespace_of(request)
+            line = await self.text_line(given, place, namespace, request.size, to_count=whole_context)
         else:
-            self.room.check_prompt(len(given), place)  # before each of them is looked at
+            if not whole_context:
+                self.room.check_prompt(len(given), place)  # before each of them is looked at
             line = self.renderer.ids(given, place, vocab_size=self.room.vocab_size)
         if len(line) == 0:
             raise FieldError(place, "has no tokens; there is nothing to continue.")
+        check_line(line, self.engine.limits.vocab_size, place, self.renderer)
+        return line
+
+    async def _infill_line(self, request: TextRequest, given: str | list[int], suffix: str, place: Path) -> Line:
+        infiller = self.renderer.infiller
+        if infiller is None:
+            raise FieldError(("suffix",), "is not supported by this model.", code="unsupported_parameter")
+        if not isinstance(given, str):
+            raise FieldError(place, "must be text, not token ids, with ", ("suffix",), ".", code="invalid_type")
+
+        def make() -> Line:
+            self.room.check_text(given + suffix, place)
+            return infiller.line(given, suffix, place, ("suffix",))
+
+        line = await _aside(request.size, make)
+        check_line(line, self.engine.limits.vocab_size, place, self.renderer)
         return line
 
     async def chat_line(self, chat: ChatInput, namespace: Namespace, size: int = 0, *, to_count: bool = False) -> Line:

@@ -41,6 +41,7 @@ def unpack(packed: Packed) -> torch.Tensor:
         both = integers(data[:, :, :1024], 4)
         q = np.concatenate((both & 15, both >> 4), axis=2).astype(np.float32)
         values = q * halves(1024)[:, :, None] + halves(1152)[:, :, None]
+    values = np.ldexp(values, -packed.shift)
     return torch.from_numpy(values.reshape(panels * PANEL, -1)[: packed.rows, : packed.columns].copy())
 
 

@@ -52,12 +52,30 @@ def test_the_best_of_each_row() -> None:
 
 def test_logprobs() -> None:
     logits = NumpyLogits(np.log(np.array([[0.2, 0.5, 0.2, 0.1]], np.float32)) + 3)
-    logprob, top = logits.logprobs(0, 3, 3)
+    ((logprob, top, rank),) = logits.logprobs([0], [3], 3)
+    assert rank == 4
     assert logprob == pytest.approx(np.log(0.1))
     assert [token for token, _ in top] == [1, 0, 2]
     assert [value for _, value in top] == pytest.approx(np.log([0.5, 0.2, 0.2]))
-    assert logits.logprobs(0, 0, 0)[1] == ()
-    assert len(logits.logprobs(0, 0, 20)[1]) == 4
+    assert logits.logprobs([0], [0], 0)[0].top == ()
+    assert logits.logprobs([0], [2], 0)[0].rank == 2, "of equals none is more likely"
+    assert len(logits.logprobs([0], [0], 20)[0].top) == 4
+    assert logits.logprobs([0], [1], 1)[0].top == logits.logprobs([0], [1], 2)[0].top[:1]
+    assert np.isnan(NumpyLogits(np.array([[0, np.nan]], np.float32)).logprobs([0], [0], 1)[0].logprob)
+
+
+def test_logprobs_are_right_to_a_millionth() -> None:
+    logits = np.random.default_rng(0).normal(0, 4, (3, 50_000)).astype(np.float32)
+    exact = logits.astype(np.float64)
+    exact -= np.log(np.exp(exact).sum(axis=1, keepdims=True))
+    found = NumpyLogits(logits).logprobs([2, 0], [49_999, 7], 20)
+    assert [one.logprob for one in found] == pytest.approx([exact[2, 49_999], exact[0, 7]], abs=1e-6)
+    for one, row in zip(found, (2, 0), strict=True):
+        ids = [token for token, _ in one.top]
+        assert ids == np.argsort(-exact[row], kind="stable")[:20].tolist()
+        assert [value for _, value in one.top] == pytest.approx(exact[row, ids], abs=1e-6)
+    part = NumpyLogits(logits).take([2, 0])
+    assert part.logprobs([0, 1], [49_999, 7], 20) == found
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 6, 7])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.models.cpu.emulate import MAX_ERROR, MIN_EQUAL, emulated_logits
 from tests.models.drive import Driver, Track, random_ids
-from tests.tiny import GEMMA3_ROPE, LLAMA3_ROPE, make_tiny
+from tests.tiny import GEMMA3_ROPE, LLAMA3_ROPE, make_tiny, scale_tensors
 from tests.tiny_gguf import make_tiny_gguf
 from tokenline.models.base import Batch, BatchSequence
 from tokenline.models.cpu.model import CPU_KERNELS, CPUModel
@@ -124,6 +124,23 @@ def test_any_number_of_threads_gives_the_same_bits(case: Case) -> None:
             driver.run((track, n))
         driver.run((track, track.left))
         assert torch.equal(track.all_logits, case.logits)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_very_small_matrices_are_no_zeros(tied: bool, tmp_path: Path) -> None:
+    """What is added to the residual stream, and what a norm follows, may all be smaller: the model stays the same."""
+    change: dict[str, Any] = {"rms_norm_eps": 1e-30, "tie_word_embeddings": tied}
+    folder = make_tiny("llama", tmp_path / "m", **change)
+    ids = random_ids(40)
+    usual = Driver(CPUModel(open_checkpoint(folder), threads=2)).logits(ids)
+    small = {"embed_tokens": 1e-6, "o_proj": 1e-6, "up_proj": 1e-6} | ({} if tied else {"lm_head": 1e-6})
+    model = CPUModel(open_checkpoint(scale_tensors(folder, small)), threads=2)
+    logits = Driver(model).logits(ids)
+    assert (logits * 1e6 - usual).pow(2).mean().sqrt() / usual.std() < 0.05
+    driver, track = Driver(model), Track(ids)
+    for n in (30, *[1] * 10):
+        driver.run((track, n))
+    assert torch.equal(track.all_logits, logits)
 
 
 @pytest.mark.parametrize("rows", [[0, 9, TEXT - 1], [TEXT - 1], [*range(60, 200)], []])

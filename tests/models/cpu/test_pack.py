@@ -1,5 +1,6 @@
 """Packing moves weights and changes nothing but what quantising must change."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gguf
@@ -9,13 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.models.cpu.emulate import unpack
-from tests.tiny import make_tiny
+from tests.tiny import make_tiny, scale_tensors
 from tests.tiny_gguf import make_tiny_gguf, quantize_q4_k
 from tokenline.models import weights as weights_module
 from tokenline.models.blocks import Blocks, dequantize_blocks
 from tokenline.models.cpu import pack
 from tokenline.models.cpu.linear import Q4, Q8
-from tokenline.models.cpu.pack import ScaleError, pack_q8, pack_rows, pack_tensor
+from tokenline.models.cpu.pack import ScaleError, pack_q8, pack_rows, pack_tensor, pack_together
 from tokenline.models.cpu.quantise import quantise_q8
 from tokenline.models.errors import ModelError
 from tokenline.models.weights import EMBEDDING, open_checkpoint
@@ -87,6 +88,41 @@ def test_a_matrix_is_packed_in_pieces(quant: str, tmp_path: Path, monkeypatch: p
             assert np.linalg.norm(unpack(packed).numpy() - weights.read(name)) < 0.01 * np.linalg.norm(
                 weights.read(name)
             )
+
+
+@pytest.mark.parametrize("std", [0.1, 1e-5, 1e-6, 1e-9, 1e-20, 1e-35])
+def test_a_matrix_of_very_small_values_keeps_its_precision(std: float, tmp_path: Path) -> None:
+    """float16 has 6e-8 as its smallest number, a group of 32 such values a scale of 1 / 127 of the largest."""
+    checkpoint = open_checkpoint(scale_tensors(make_tiny("llama", tmp_path / "m"), {"mlp.gate_proj": 5 * std}))
+    expected = torch.from_numpy(checkpoint.read(GATE)).double()
+    packed = pack_tensor(checkpoint, GATE)
+    assert (packed.shift > 0) == (std < 0.1)
+    error = (unpack(packed).double() - expected).norm() / expected.norm()
+    assert error < 0.01
+
+
+def test_matrices_that_share_their_inputs_share_the_shift(tmp_path: Path) -> None:
+    factors = {"q_proj": 1e-6, "k_proj": 1e-8, "v_proj": 0.0}
+    checkpoint = open_checkpoint(scale_tensors(make_tiny("llama", tmp_path / "m"), factors))
+    names = [f"layers.0.{part}.weight" for part in "qkv"]
+    with ThreadPoolExecutor(1) as threads:
+        q, k, v = pack_together(checkpoint, names, threads)
+        assert q.shift == k.shift == v.shift > 20
+        for packed, name in ((q, names[0]), (k, names[1])):
+            expected = checkpoint.read(name)
+            assert np.linalg.norm(unpack(packed).numpy() - expected) < 0.01 * np.linalg.norm(expected)
+        assert not unpack(v).any()
+        assert {packed.shift for packed in pack_together(checkpoint, [GATE, names[2]], threads)} == {0}
+
+
+def test_a_large_matrix_beside_a_small_one_is_still_carried(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(scale_tensors(make_tiny("llama", tmp_path / "m"), {"q_proj": 1e5, "k_proj": 1e-9}))
+    names = [f"layers.0.{part}.weight" for part in "qk"]
+    with ThreadPoolExecutor(1) as threads:
+        q, k = pack_together(checkpoint, names, threads)
+    assert q.shift == k.shift
+    expected = checkpoint.read(names[0])
+    assert np.linalg.norm(unpack(q).numpy() - expected) < 0.01 * np.linalg.norm(expected)
 
 
 def _with_blocks(path: Path, name: str, blocks: np.ndarray) -> Path:

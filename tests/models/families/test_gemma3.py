@@ -104,7 +104,7 @@ def test_scaling_is_of_the_layers_that_see_everything() -> None:
         ({"sliding_window": 0}, "sliding_window must be a positive integer, not 0"),
         ({"query_pre_attn_scalar": -1}, "query_pre_attn_scalar must be a positive number, not -1"),
         ({"layer_types": ["full_attention"]}, "layer_types must list one type for each of the 18 layers"),
-        ({"layer_types": None, "_sliding_window_pattern": 0}, "_sliding_window_pattern must be a positive integer"),
+        ({"layer_types": None, "sliding_window_pattern": 0}, "sliding_window_pattern must be a positive integer"),
         ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters must hold an object for sliding_attention"),
         ({"rope_parameters": {"full_attention": 3}}, "rope_parameters: full_attention must be an object, not 3"),
         ({"rope_parameters": [1]}, r"rope_parameters must be an object, not \[1\]"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from tests.models.sampling import batches, expected
 from tokenline.models.base import RowSampling
 from tokenline.models.cpu.logits import NumpyLogits
-from tokenline.models.torch.logits import TorchLogits, choose
+from tokenline.models.torch.logits import TorchLogits, choose, logprobs
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -50,7 +50,12 @@ def test_the_same_as_in_main_memory(device: str) -> None:
         np.testing.assert_array_equal(mine, other)
     rows = [RowSampling(2, 1.0, 0.3), RowSampling(0, 1.0, 0.9, top_k=7)]
     np.testing.assert_array_equal(ours.choose(rows), theirs.choose(rows))
-    (mine, mine_top), (other, other_top) = ours.logprobs(1, 9, 5), theirs.logprobs(1, 9, 5)
-    assert mine == pytest.approx(other)
-    assert [token for token, _ in mine_top] == [token for token, _ in other_top]
+    on_the_device = logprobs(torch.from_numpy(logits).to(device), [1, 0], [9, 3], 5)
+    for mine, other in zip(
+        [*ours.logprobs([1, 0], [9, 3], 5), *on_the_device], theirs.logprobs([1, 0] * 2, [9, 3] * 2, 5), strict=True
+    ):
+        assert mine.logprob == pytest.approx(other.logprob, abs=1e-6)
+        assert mine.rank == other.rank
+        assert [token for token, _ in mine.top] == [token for token, _ in other.top]
+    np.testing.assert_array_equal(ours.take([2, 0]).to_numpy(), theirs.take([2, 0]).to_numpy())
     np.testing.assert_array_equal(ours.to_numpy(), logits)

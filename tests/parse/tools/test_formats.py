@@ -205,13 +205,20 @@ class TestLlama3:
             '{"city": "Oslo", "name": "f", "parameters": {}}',  # some other object
             '{"name": "Ann", "parameters": {}}',  # no such tool
             '{"name": "f"}',
-            'For example: {"name": "f", "parameters": {}}',  # not at the start of a line
+            'For example: `{"name": "f", "parameters": {}}`',  # quoted
+            '{"tools": [{"name": "f", "parameters": {}}]}',  # part of another object
+            '{"tool": {"name": "f", "parameters": {}}}',
             "{",
             "Sets are {1, 2}.",
         ],
     )
     def test_json_that_is_no_call(self, text: str) -> None:
         assert read("llama3_json", text, [tool("f")])[:4] == (text, None, [], [])
+
+    @pytest.mark.parametrize("before", ["I will look. ", "I call: ", "So,\n", "Sets are {1, 2}. "])
+    def test_a_call_behind_text(self, before: str) -> None:
+        got = read("llama3_json", before + '{"name": "f", "parameters": {"a": 1}}', [tool("f")])
+        assert got[:3] == (before.rstrip(), None, [("f", '{"a": 1}')])
 
     def test_json_that_was_cut_before_it_is_clear_what_it_is_stays_content(self) -> None:
         assert read("llama3_json", '{"name": "An', [tool("f")], cut=True).content == '{"name": "An'
@@ -292,4 +299,5 @@ class TestForced:
 
     def test_cut(self) -> None:
         got = every_cut(lambda: make_parser("hermes", None, forced="f"), '{"a": {"b": 1', cut=True)
-        assert got[:3] == ("", None, [])
+        assert got[:3] == (None, None, [])
+        assert got.whole == [("f", '{"a": {"b": 1')]

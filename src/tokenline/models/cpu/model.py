@@ -1,9 +1,11 @@
 """The CPU model: weights packed for the kernels, and each batch turned into the arguments of the compiled step."""
 
 from concurrent.futures import Executor, ThreadPoolExecutor
+from importlib.metadata import version
 
 import numpy as np
 
+from tokenline.models.arithmetic import arithmetic_name
 from tokenline.models.base import Backend, Batch, BatchSequence, KVPool
 from tokenline.models.config import Activation, Feature, ModelConfig
 from tokenline.models.cpu.arena import Arena
@@ -11,9 +13,10 @@ from tokenline.models.cpu.attention import SPAN, UNIT_ROWS
 from tokenline.models.cpu.compile import Kernels, compile_kernels
 from tokenline.models.cpu.linear import GROUP, PANEL, Q4, Q8
 from tokenline.models.cpu.logits import NumpyLogits
-from tokenline.models.cpu.pack import Packed, pack_tensor
+from tokenline.models.cpu.pack import Packed, pack_tensor, pack_together
 from tokenline.models.cpu.pool import CPUKVPool
 from tokenline.models.cpu.rows import LOG2_E
+from tokenline.models.cpu.simd import cpu_features
 from tokenline.models.cpu.step_args import (
     ATTENTION_NORM,
     ATTENTION_POST_NORM,
@@ -67,6 +70,13 @@ CPU_KERNELS = Backend(
 )
 
 
+def cpu_arithmetic() -> str:
+    """What the kernels' results depend on: bfloat16 instructions round otherwise than their replacement, for one."""
+    return arithmetic_name(
+        sorted(cpu_features()), *(f"{name} {version(name)}" for name in ("numba", "llvmlite", "numpy"))
+    )
+
+
 class CPUModel:
     """See `models.base.Model`. Activations are int8 with a scale per 32 values, keys and values bfloat16."""
 
@@ -86,6 +96,7 @@ class CPUModel:
         self.weight_bytes = sum(array.nbytes for array in self._kept)
         kept = " and ".join(name for kind, name in ((Q4, "4-bit"), (Q8, "8-bit")) if kind in self._kinds)
         self.precision = f"{kept} weights in groups of {GROUP}, int8 products"
+        self.arithmetic = cpu_arithmetic()
         self._workspace = _Workspace(self._shape, self._threads.size)
 
     def kv_bytes_per_token(self) -> int:
@@ -183,11 +194,13 @@ class CPUModel:
         self._kept.append(zeros)
         parts: list[tuple[int, int, int, int, int]] = []
         first_part = [0]
+        factors = np.ones(4 * config.num_layers + 2, np.float32)  # of the layers' products, the head and the embedding
 
         def product(names: list[str], biased: bool = False) -> None:
             column = 0
-            for name in names:
-                packed = pack_tensor(checkpoint, name + ".weight", packing)
+            together = pack_together(checkpoint, [name + ".weight" for name in names], packing)
+            factors[len(first_part) - 1] = 2.0 ** -together[0].shift
+            for name, packed in zip(names, together, strict=True):
                 bias = zeros
                 if biased:
                     bias = np.zeros(packed.panels * PANEL, np.float32)
@@ -199,7 +212,9 @@ class CPUModel:
 
         norms = np.zeros((LAYER_NORMS * config.num_layers + 1, shape.hidden_columns), np.float32)
         head_norms = np.ones((2 * config.num_layers, config.head_dim), np.float32)
-        embedding = self._part(pack_tensor(checkpoint, EMBEDDING, packing), 0, zeros)
+        packed = pack_tensor(checkpoint, EMBEDDING, packing)
+        embedding = self._part(packed, 0, zeros)
+        factors[-2:] = 2.0**-packed.shift
         for layer in range(config.num_layers):
             name = f"layers.{layer}."
 
@@ -220,11 +235,15 @@ class CPUModel:
             if config.post_norms:
                 norm(MLP_POST_NORM, "mlp_post_norm")
         norms[-1, : config.hidden_size] = checkpoint.read(FINAL_NORM)
-        head = embedding if config.tied_head else self._part(pack_tensor(checkpoint, HEAD, packing), 0, zeros)
+        head = embedding
+        if not config.tied_head:
+            packed = pack_tensor(checkpoint, HEAD, packing)
+            head = self._part(packed, 0, zeros)
+            factors[-2] = 2.0**-packed.shift
         for part in (head, embedding):
             parts.append(part)
             first_part.append(len(parts))
-        self._kept += [norms, head_norms]
+        self._kept += [norms, head_norms, factors]
         windows = [layer.window or 0 for layer in config.layers]
         ropes = [-1 if layer.rope is None else config.ropes.index(layer.rope) for layer in config.layers]
         tables = [np.array(table, np.int64) for table in (parts, first_part, windows, ropes)]
@@ -234,6 +253,7 @@ class CPUModel:
             first_part=tables[1].ctypes.data,
             norms=norms.ctypes.data,
             head_norms=head_norms.ctypes.data,
+            factors=factors.ctypes.data,
             windows=tables[2].ctypes.data,
             ropes=tables[3].ctypes.data,
         )

@@ -2,9 +2,12 @@
 
 GGUF's own values are kept where a panel can say them: those of Q4_0, Q4_1, Q5_0 and Q8_0 to the last bit; those of Q4_K
 up to rounding each group's scale and minimum, products of two numbers there, to float16. Everything else becomes Q8:
-int8 with one float16 scale per 32 inputs.
+int8 with one float16 scale per 32 inputs. Where float16 has too few digits left for a whole matrix's scales, its values
+are multiplied by a power of two first, and its inputs divided by it.
 """
 
+import math
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,17 +21,23 @@ from tokenline.models.threads import usable_threads
 from tokenline.models.weights import Checkpoint
 
 _FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
+_KEPT = (*_FOUR_BITS, "Q5_0", "Q8_0")  # their scales are float16 in the file already
+_SMALLEST = float(np.finfo(np.float16).smallest_normal)  # smaller scales lose digits, down to none
+_MOST_DOUBLINGS = 15  # 2.0 ** 15 is the largest power of two in float16
+_MAX_SHIFT = 120
 _CHUNK_VALUES = 128 * 1024  # packed at once by a thread: 512 kB as float32, which its second-level cache holds
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One matrix: `data` is uint8 [panels, bytes of a panel]."""
+    """One matrix, its values times 2 ** shift: `data` is uint8 [panels, bytes of a panel]."""
 
     kind: int  # Q8 or Q4
     data: np.ndarray
     rows: int  # outputs
     columns: int  # inputs
+    largest: float  # of its scales and lowest values, by magnitude
+    shift: int = 0
 
     @property
     def panels(self) -> int:
@@ -71,51 +80,79 @@ def pack_tensor(checkpoint: Checkpoint, name: str, threads: Executor | None = No
     if threads is None:
         with ThreadPoolExecutor(usable_threads()) as own_threads:
             return pack_tensor(checkpoint, name, own_threads)
+    packed = _pack_shifted(checkpoint, name, 0, threads)
+    if packed.largest < _SMALLEST and checkpoint.stored_kind(name) not in _KEPT:
+        largest = max(float(np.abs(piece.floats()).max()) for _, piece in checkpoint.pieces(name)) / 127
+        if largest > 0:
+            return _pack_shifted(checkpoint, name, min(-math.frexp(largest)[1], _MAX_SHIFT), threads)
+    return packed
+
+
+def pack_together(checkpoint: Checkpoint, names: Sequence[str], threads: Executor) -> list[Packed]:
+    """Pack matrices that share their inputs: with one shift, as large as the smallest needs and the largest bears."""
+    packed = [pack_tensor(checkpoint, name, threads) for name in names]
+    wanted = max(one.shift for one in packed)
+    room = [_MOST_DOUBLINGS - math.frexp(one.largest)[1] + one.shift for one in packed if one.largest]
+    shift = max(0, min(wanted, *room))
+    return [
+        one if one.shift == shift else _pack_shifted(checkpoint, name, shift, threads)
+        for one, name in zip(packed, names, strict=True)
+    ]
+
+
+def _pack_shifted(checkpoint: Checkpoint, name: str, shift: int, threads: Executor) -> Packed:
     for kind in _kinds(checkpoint, name):
         try:
-            return _pack_tensor(checkpoint, name, kind, threads)
+            return _pack_tensor(checkpoint, name, kind, shift, threads)
         except ScaleError:
             continue
     raise ModelError(
         f"{checkpoint.path.name}: tensor {checkpoint.file_name(name)} holds values that are not finite or beyond "
-        "8 million, which int8 cannot carry; as float32 they can be kept"
+        "8 million, which int8 cannot carry; large ones can be kept with --dtype float32"
     )
 
 
-def _pack_tensor(checkpoint: Checkpoint, name: str, kind: int, threads: Executor) -> Packed:
+def _pack_tensor(checkpoint: Checkpoint, name: str, kind: int, shift: int, threads: Executor) -> Packed:
     rows, columns = checkpoint.shapes[name]
     data = np.empty((_panels(rows), _panel_bytes(columns, kind)), np.uint8)
     step = max(1, _CHUNK_VALUES // (columns * PANEL)) * PANEL
+    largest = 0.0
 
-    def pack(chunk: Blocks, start: int) -> None:
-        packed = pack_rows(chunk, kind)
+    def pack(chunk: Blocks, start: int) -> float:
+        packed = pack_rows(chunk, kind, shift)
         data[start // PANEL :][: packed.panels] = packed.data
+        return packed.largest
 
     for start, piece in checkpoint.pieces(name):
         places = range(0, len(piece), step)
         done = threads.map(pack, (piece[at : at + step] for at in places), (start + at for at in places))
-        list(done)  # raises what a thread raised
-    return Packed(kind, data, rows, columns)
+        largest = max(largest, *done)  # raises what a thread raised
+    return Packed(kind, data, rows, columns, largest, shift)
 
 
-def pack_rows(rows: Blocks, kind: int) -> Packed:
-    """Pack rows of a matrix into panels of that kind (Q4: only the types of 4 bits).
+def pack_rows(rows: Blocks, kind: int, shift: int = 0) -> Packed:
+    """Pack rows of a matrix, times 2 ** shift, into panels of that kind (Q4: only the types of 4 bits).
 
     Raises ScaleError where a scale or lowest value does not fit float16.
     """
     if kind == Q4:
         nibbles, scale, low = _q4_k(rows.data) if rows.kind == "Q4_K" else _q4_0_or_1(rows.data, rows.kind)
-        return pack_q4(nibbles, _finite(scale), _finite(low), rows.columns)
+        return pack_q4(nibbles, _shifted(scale, shift), _shifted(low, shift), rows.columns)
     if rows.kind == "Q8_0":
         q, scale = _q8_0(rows.data)
     elif rows.kind == "Q5_0":
         q, scale = _q5_0(rows.data)
     else:
-        q, scale = quantise_q8(rows.floats())
-    return pack_q8(q, _finite(scale), rows.columns)
+        q, scale = quantise_q8(np.ldexp(rows.floats(), shift) if shift else rows.floats())
+        shift = 0
+    return pack_q8(q, _shifted(scale, shift), rows.columns)
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
+def _shifted(values: np.ndarray, shift: int) -> np.ndarray:
+    """Float16 times 2 ** shift."""
+    if shift:
+        with np.errstate(over="ignore"):
+            values = np.ldexp(values, shift)
     if not np.isfinite(values).all():
         raise ScaleError
     return values
@@ -189,7 +226,7 @@ def pack_q8(q: np.ndarray, scale: np.ndarray, columns: int) -> Packed:
     words = unsigned.reshape(panels, 4, 16, groups, 8).transpose(0, 3, 4, 1, 2)
     data[:, :, :2048].view(np.uint32).reshape(panels, groups, 8, 4, 16)[:] = words
     _put_scales(data, 2048, scale)
-    return Packed(Q8, data.reshape(panels, -1), rows, columns)
+    return Packed(Q8, data.reshape(panels, -1), rows, columns, float(np.abs(scale).max()))
 
 
 def pack_q4(nibbles: np.ndarray, scale: np.ndarray, low: np.ndarray, columns: int) -> Packed:
@@ -203,7 +240,8 @@ def pack_q4(nibbles: np.ndarray, scale: np.ndarray, low: np.ndarray, columns: in
     data[:, :, :1024].view(np.uint32).reshape(panels, groups, 4, 4, 16)[:] = moved
     _put_scales(data, 1024, scale)
     _put_scales(data, 1152, low)
-    return Packed(Q4, data.reshape(panels, -1), rows, columns)
+    largest = max(np.abs(scale).max(), np.abs(low).max())
+    return Packed(Q4, data.reshape(panels, -1), rows, columns, float(largest))
 
 
 def _put_scales(data: np.ndarray, offset: int, scale: np.ndarray) -> None:

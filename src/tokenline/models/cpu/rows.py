@@ -2,7 +2,8 @@
 
 A quantised row of `k` inputs (a multiple of 32) is `k` int8 values, then for its `k / 32` groups the float32 scales,
 the int32 corrections `-128 * sum(q)` and the float32 sums `scale * sum(q)`: `k + 12 * k / 32` bytes, which
-`linear.py` reads. All functions take addresses; columns past a row's real width are zero and stay so.
+`linear.py` reads. The scales are times a power of two, `factor`, that takes back what the weights were multiplied by
+(`pack.py`). All functions take addresses; columns past a row's real width are zero and stay so.
 """
 
 from tokenline.models.cpu.simd import (
@@ -38,10 +39,10 @@ def quantised_bytes(width: int) -> int:
 
 
 @kernel
-def quantise_group(low, high, group, groups, out):  # type: ignore[no-untyped-def]
+def quantise_group(low, high, group, groups, out, factor):  # type: ignore[no-untyped-def]
     """Quantise the 32 values in two vectors as group number `group` of the row at `out`."""
     largest = max_lanes(maximum(absolute(low), absolute(high)))
-    scale = largest / 127.0
+    scale = largest / 127.0 * factor
     inverse = 0.0
     if largest > 1e-30:
         inverse = 127.0 / largest
@@ -57,13 +58,13 @@ def quantise_group(low, high, group, groups, out):  # type: ignore[no-untyped-de
 
 
 @kernel
-def quantise_row(x, width, out):  # type: ignore[no-untyped-def]
+def quantise_row(x, width, out, factor):  # type: ignore[no-untyped-def]
     """Quantise `width` float32 values."""
     noinline()
     groups = width // 32
     for group in range(groups):
         at = x + group * 128
-        quantise_group(load_f32(at), load_f32(at + 64), group, groups, out)
+        quantise_group(load_f32(at), load_f32(at + 64), group, groups, out, factor)
 
 
 @kernel
@@ -77,7 +78,7 @@ def rms_scale(x, width, size, eps):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def norm_quantise_row(x, weight, width, size, eps, out):  # type: ignore[no-untyped-def]
+def norm_quantise_row(x, weight, width, size, eps, out, factor):  # type: ignore[no-untyped-def]
     """RMSNorm, then quantise."""
     noinline()
     scale = broadcast(rms_scale(x, width, size, eps))
@@ -86,7 +87,7 @@ def norm_quantise_row(x, weight, width, size, eps, out):  # type: ignore[no-unty
         at = group * 128
         low = mul(mul(load_f32(x + at), scale), load_f32(weight + at))
         high = mul(mul(load_f32(x + at + 64), scale), load_f32(weight + at + 64))
-        quantise_group(low, high, group, groups, out)
+        quantise_group(low, high, group, groups, out, factor)
 
 
 @kernel
@@ -114,7 +115,7 @@ def geglu(gate, up):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def swiglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
+def swiglu_quantise_row(gate, up, width, out, factor):  # type: ignore[no-untyped-def]
     """SwiGLU of two float32 rows, quantised."""
     noinline()
     groups = width // 32
@@ -122,11 +123,11 @@ def swiglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
         at = group * 128
         low = swiglu(load_f32(gate + at), load_f32(up + at))
         high = swiglu(load_f32(gate + at + 64), load_f32(up + at + 64))
-        quantise_group(low, high, group, groups, out)
+        quantise_group(low, high, group, groups, out, factor)
 
 
 @kernel
-def geglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
+def geglu_quantise_row(gate, up, width, out, factor):  # type: ignore[no-untyped-def]
     """GeGLU of two float32 rows, quantised."""
     noinline()
     groups = width // 32
@@ -134,7 +135,7 @@ def geglu_quantise_row(gate, up, width, out):  # type: ignore[no-untyped-def]
         at = group * 128
         low = geglu(load_f32(gate + at), load_f32(up + at))
         high = geglu(load_f32(gate + at + 64), load_f32(up + at + 64))
-        quantise_group(low, high, group, groups, out)
+        quantise_group(low, high, group, groups, out, factor)
 
 
 @kernel

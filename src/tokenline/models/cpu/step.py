@@ -32,6 +32,7 @@ from tokenline.models.cpu.simd import (
     load_f32,
     noinline,
     read_f16,
+    read_f32,
     read_u8,
     store_f32,
     write_f32,
@@ -102,7 +103,7 @@ def _embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
     output = token % PANEL
     panel = load_i64(weights.parts, 5 * part) + (token // PANEL) * groups * group_bytes
     lane = (output // 16) * 64 + (output % 16) * 4
-    by = np.float32(shape.embedding_scale)
+    by = np.float32(shape.embedding_scale) * _factor(weights, shape.layers * 4 + 1)
     for group in range(groups):
         at = panel + group * group_bytes
         scales = at + (2048 if kind == Q8 else 1024) + output * 2
@@ -128,23 +129,30 @@ def _quantise_for(shape, weights, args, memory, layer, product, row, by_outputs,
     """
     at = row * shape.hidden_columns * 4
     x, width, size, eps = memory.x + at, shape.hidden_inputs, shape.hidden, shape.eps
+    factor = _factor(weights, layer * 4 + product)
     if product == QKV:
         if shape.post_norms and layer > 0:
             _add_branch(shape, weights, memory, layer - 1, MLP_POST_NORM, row, memory.middle, x)
-        norm_quantise_row(x, _norm(shape, weights, layer, ATTENTION_NORM), width, size, eps, out)
+        norm_quantise_row(x, _norm(shape, weights, layer, ATTENTION_NORM), width, size, eps, out, factor)
     elif product == OUT:
         if by_outputs:
             merge_row(shape, weights, args, memory, layer, row, scratch)
-        quantise_row(memory.attention + row * shape.attention_columns * 4, shape.attention_columns, out)
+        quantise_row(memory.attention + row * shape.attention_columns * 4, shape.attention_columns, out, factor)
     elif product == GATE_UP:
         if shape.post_norms:
             _add_branch(shape, weights, memory, layer, ATTENTION_POST_NORM, row, memory.x, memory.middle + at)
             x = memory.middle + at
-        norm_quantise_row(x, _norm(shape, weights, layer, MLP_NORM), width, size, eps, out)
+        norm_quantise_row(x, _norm(shape, weights, layer, MLP_NORM), width, size, eps, out, factor)
     elif shape.geglu:
-        geglu_quantise_row(gate, gate + shape.gate_columns * 4, shape.intermediate_inputs, out)
+        geglu_quantise_row(gate, gate + shape.gate_columns * 4, shape.intermediate_inputs, out, factor)
     else:
-        swiglu_quantise_row(gate, gate + shape.gate_columns * 4, shape.intermediate_inputs, out)
+        swiglu_quantise_row(gate, gate + shape.gate_columns * 4, shape.intermediate_inputs, out, factor)
+
+
+@kernel
+def _factor(weights, product):  # type: ignore[no-untyped-def]
+    """What the input of a product is multiplied by; the weights are divided by it."""
+    return read_f32(weights.factors + product * 4)
 
 
 @kernel
@@ -363,7 +371,9 @@ def _head(shape, weights, args, memory, thread, phase):  # type: ignore[no-untyp
                 if shape.post_norms:
                     _add_branch(shape, weights, memory, shape.layers - 1, MLP_POST_NORM, row, memory.middle, sums)
                     x = sums
-                norm_quantise_row(x, final, inputs, shape.hidden, shape.eps, own + k * a_stride)
+                norm_quantise_row(
+                    x, final, inputs, shape.hidden, shape.eps, own + k * a_stride, _factor(weights, number)
+                )
             ready = first
         panel = task % chunks * HEAD_PANELS
         end = min(panels, panel + HEAD_PANELS)

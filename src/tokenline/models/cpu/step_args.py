@@ -57,6 +57,7 @@ class Weights(NamedTuple):
     norms: int  # float32 [LAYER_NORMS layers + 1, hidden_columns]: those of each layer, then the final one
     head_norms: int  # float32 [2 layers, head_dim]: query, key; ones where the model has none
     windows: int  # int64 [layers]: attend to this many latest tokens; 0: all
+    factors: int  # float32 [products]: powers of two; what `pack.Packed.shift` says of the weights
     ropes: int  # int64 [layers]: which of the step's rotations; -1: none
 
 

@@ -55,6 +55,7 @@ GGUF_NAMES = TensorNames(  # gguf-py, constants.TENSOR_NAMES
         "q": "attn_q",
         "k": "attn_k",
         "v": "attn_v",
+        "qkv": "attn_qkv",  # the three above in one
         "q_norm": "attn_q_norm",
         "k_norm": "attn_k_norm",
         "o": "attn_output",

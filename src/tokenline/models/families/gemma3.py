@@ -7,7 +7,7 @@ Checkpoints hold the weights of norms less 1; llama.cpp's converter adds the 1.
 from collections.abc import Callable
 from typing import Any
 
-from tokenline.models.config import Activation, Fields, LayerAttention, ModelConfig, Rope
+from tokenline.models.config import MAX_LAYERS, Activation, Fields, LayerAttention, ModelConfig, Rope
 from tokenline.models.errors import ModelError
 from tokenline.models.families.family import HF_NAMES, Family, TensorNames
 from tokenline.models.families.gguf import gguf_window, read_gguf
@@ -50,8 +50,7 @@ def _from_hf(fields: Fields) -> ModelConfig:
     fields = Fields({**_DEFAULTS, **fields.values}, fields.where)
     layers = num_layers(fields)
     if (kinds := layer_types(fields, layers)) is None:
-        name = "_sliding_window_pattern" if "_sliding_window_pattern" in fields.values else "sliding_window_pattern"
-        kinds = _kinds(layers, fields.count(name, _PERIOD))
+        kinds = _kinds(layers, fields.count("sliding_window_pattern", _PERIOD))
     window = fields.count("sliding_window") if SLIDING in kinds else None
     local, far = _ropes(fields)
     bias = fields.flag("attention_bias")
@@ -79,23 +78,26 @@ def _block(hidden_size: int) -> dict[str, Any]:
 
 def _ropes(fields: Fields) -> tuple[Rope, Rope]:
     """Of the layers with a window, and of those without: an object for each in `rope_parameters` (transformers 5), or
-    `rope_local_base_freq`, and `rope_theta` with `rope_scaling` (before).
+    `rope_local_base_freq`, and `rope_theta` with `rope_scaling` (before). `rope_scaling` adds to the object of the
+    layers without a window.
     """
     refuse_partial(fields)
     by_kind = fields.object("rope_parameters")
     if "rope_theta" in by_kind.values or "rope_type" in by_kind.values:
         raise fields.error(f"rope_parameters must hold an object for {SLIDING} and one for {FULL}")
     near, far = by_kind.object(SLIDING), by_kind.object(FULL)
-    if not by_kind.values:
-        far = fields.object("rope_scaling")
+    if scaling := fields.object("rope_scaling").values:
+        far = Fields({**far.values, **scaling}, f"{fields.where}: rope_scaling")
     local_theta = near.number("rope_theta", fields.number("rope_local_base_freq", _LOCAL_THETA))
     theta = far.number("rope_theta", fields.number("rope_theta", _GLOBAL_THETA))
-    return scaled_rope(near, local_theta), scaled_rope(far, theta)
+    name = "original_max_position_embeddings"
+    made_for = fields.get("max_position_embeddings")
+    return scaled_rope(near, local_theta, near.get(name, made_for)), scaled_rope(far, theta, far.get(name, made_for))
 
 
 def _from_gguf(fields: Fields, file: GGUFFile) -> ModelConfig:
     window = gguf_window(fields)
-    slides = _gguf_pattern(file)
+    slides = _gguf_pattern(fields, file)
     local = Rope(fields.number("rope.freq_base_swa", _LOCAL_THETA))
     hidden, heads = fields.count("embedding_length"), fields.count("attention.head_count")
     # llama.cpp knows the 27B model by its number of layers; its scale goes by the hidden size
@@ -111,11 +113,12 @@ def _from_gguf(fields: Fields, file: GGUFFile) -> ModelConfig:
     )
 
 
-def _gguf_pattern(file: GGUFFile) -> Callable[[int], bool]:
+def _gguf_pattern(fields: Fields, file: GGUFFile) -> Callable[[int], bool]:
     """Whether a layer has the window: by a number (all but every so many), or by a list with true for each that has."""
     key = "gemma3.attention.sliding_window_pattern"
     value = file.metadata.get(key)
-    if isinstance(value, list) and len(value) == file.metadata.get("gemma3.block_count"):
+    layers = fields.count("block_count", most=MAX_LAYERS)
+    if isinstance(value, list) and len(value) == layers:
         if all(isinstance(item, bool) for item in value):
             return lambda layer: value[layer]
     elif not isinstance(value, list):

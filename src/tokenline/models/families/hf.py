@@ -36,11 +36,15 @@ def read_hf(
     """The configuration of a family with these layers; `block` are further fields of `ModelConfig`.
 
     `activation` is the only one that the family has. Without `default_head_dim` heads share the hidden size evenly.
+    `num_key_value_heads` that is null means as many as there are heads; one that is absent means that too, unless
+    `default_kv_heads` is given.
     """
     name = fields.get(activation_field, activation.value)
     if ACTIVATIONS.get(name if isinstance(name, str) else "", name) != activation:
         raise fields.error(f"{activation_field} {short(name)} is not supported; {_spelling(activation)} is")
     hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
+    if "num_key_value_heads" in fields.values or default_kv_heads is None:
+        default_kv_heads = heads
     if default_head_dim is None:
         default_head_dim = hidden // heads
         if fields.get("head_dim") is None and hidden % heads:
@@ -97,14 +101,20 @@ def layer_types(fields: Fields, layers: int) -> list[str] | None:
 
 
 def read_rope(fields: Fields, default_theta: float = 10_000.0) -> Rope:
-    """The one rotary embedding of a model: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`."""
-    name = "rope_parameters" if fields.get("rope_parameters") else "rope_scaling"
-    raw = fields.get(name) or {}
-    if not isinstance(raw, Mapping) or any(isinstance(value, Mapping) for value in raw.values()):
-        raise fields.error(f"{name} must be one flat object; one for each layer type is not supported")
-    rope = Fields(raw, f"{fields.where}: {name}")
+    """The one rotary embedding of a model: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`.
+
+    A `rope_scaling` that says anything replaces `rope_parameters` (modeling_rope_utils.convert_rope_params_to_dict).
+    """
+    by_name = {name: fields.get(name) or {} for name in ("rope_scaling", "rope_parameters")}
+    for name, raw in by_name.items():
+        if not isinstance(raw, Mapping) or any(isinstance(value, Mapping) for value in raw.values()):
+            raise fields.error(f"{name} must be one flat object; one for each layer type is not supported")
+    name = "rope_scaling" if by_name["rope_scaling"] else "rope_parameters"
+    rope = Fields(by_name[name], f"{fields.where}: {name}")
     refuse_partial(fields)
-    return scaled_rope(rope, rope.number("rope_theta", fields.number("rope_theta", default_theta)))
+    original = fields.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
+    theta = rope.number("rope_theta", fields.number("rope_theta", default_theta))
+    return scaled_rope(rope, theta, original or fields.get("max_position_embeddings"))
 
 
 def refuse_partial(fields: Fields) -> None:
@@ -112,8 +122,11 @@ def refuse_partial(fields: Fields) -> None:
         raise fields.error("partial_rotary_factor other than 1 is not supported")
 
 
-def scaled_rope(rope: Fields, theta: float) -> Rope:
-    """A rotary embedding of this base with the scaling that the fields of an object describe."""
+def scaled_rope(rope: Fields, theta: float, original_max_positions: Any) -> Rope:
+    """A rotary embedding of this base with the scaling that the fields of an object describe.
+
+    `original_max_positions`: where "llama3" begins to stretch, as the file has it; checked here.
+    """
     refuse_partial(rope)
     kind = rope.values.get("rope_type", rope.values.get("type", "default"))
     if kind == "default":
@@ -122,12 +135,13 @@ def scaled_rope(rope: Fields, theta: float) -> Rope:
         return Rope(theta, RopeScaling("linear", rope.number("factor")))
     if kind != "llama3":
         raise rope.error(f"rope_type {short(kind)} is not supported; default, linear and llama3 are")
+    name = "original_max_position_embeddings"
     scaling = RopeScaling(
         kind="llama3",
         factor=rope.number("factor"),
         low_freq_factor=rope.number("low_freq_factor"),
         high_freq_factor=rope.number("high_freq_factor"),
-        original_max_positions=rope.count("original_max_position_embeddings"),
+        original_max_positions=Fields({name: original_max_positions}, rope.where).count(name),
     )
     if scaling.high_freq_factor <= scaling.low_freq_factor:
         raise rope.error("high_freq_factor must be larger than low_freq_factor")

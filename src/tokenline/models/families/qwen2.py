@@ -10,9 +10,11 @@ from tokenline.models.gguf_file import GGUFFile
 def qwen_layers(fields: Fields) -> tuple[LayerAttention, ...]:
     """The layers of Qwen 2 and 3: by `layer_types`, or with a window from layer `max_window_layers` on."""
     layers, rope = num_layers(fields), read_rope(fields)
-    window = fields.count("sliding_window", 4096) if fields.flag("use_sliding_window") else None
+    window = _window(fields)
     kinds = layer_types(fields, layers)
     if kinds is not None:
+        if SLIDING in kinds and window is None:
+            raise fields.error("layer_types has sliding_attention, but use_sliding_window or sliding_window is not set")
         slides = [kind == SLIDING for kind in kinds]
     else:
         first = fields.count("max_window_layers", 28, least=0)
@@ -20,8 +22,14 @@ def qwen_layers(fields: Fields) -> tuple[LayerAttention, ...]:
     return tuple(LayerAttention(rope, window if slide else None) for slide in slides)
 
 
+def _window(fields: Fields) -> int | None:
+    if not fields.flag("use_sliding_window") or fields.values.get("sliding_window", 4096) is None:
+        return None
+    return fields.count("sliding_window", 4096)
+
+
 def _from_hf(fields: Fields) -> ModelConfig:
-    return read_hf(fields, "qwen2", qwen_layers(fields), qkv_bias=True)
+    return read_hf(fields, "qwen2", qwen_layers(fields), default_kv_heads=32, qkv_bias=True)
 
 
 def _from_gguf(fields: Fields, file: GGUFFile) -> ModelConfig:

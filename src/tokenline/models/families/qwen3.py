@@ -12,7 +12,16 @@ from tokenline.models.gguf_file import GGUFFile
 
 def _from_hf(fields: Fields) -> ModelConfig:
     bias = fields.flag("attention_bias")
-    return read_hf(fields, "qwen3", qwen_layers(fields), default_head_dim=128, qkv_bias=bias, o_bias=bias, qk_norm=True)
+    return read_hf(
+        fields,
+        "qwen3",
+        qwen_layers(fields),
+        default_head_dim=128,
+        default_kv_heads=32,
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm=True,
+    )
 
 
 def _from_gguf(fields: Fields, file: GGUFFile) -> ModelConfig:

@@ -40,6 +40,9 @@ def config_from_hf(values: Mapping[str, Any], where: str = "config.json") -> Mod
             f"quantization_config ({method}) is not supported; "
             "use the unquantised checkpoint (tokenline quantises while loading) or a GGUF file"
         )
+    fields.refuse("attention_chunk_size", "per_layer_config")  # which transformers reads for any family
+    if not fields.flag("is_causal", True):
+        raise fields.error("is_causal false is not supported")
     return family.from_hf(fields)
 
 
@@ -55,6 +58,8 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
         raise ModelError(
             f"{where}: architecture {_called(arch)} is not supported; supported: {known} (Mistral files are llama)"
         )
+    if (kind := values.get("general.type", "model")) != "model":
+        raise ModelError(f"{where}: general.type is {short(kind)}: this file is not a whole model")
     if (parts := Fields(values, where).count("split.count", 1)) > 1:
         raise ModelError(f"{where}: one of {parts} parts; merge them with llama-gguf-split --merge")
     # Per-layer lists are fine as long as every layer says the same

@@ -32,7 +32,7 @@ def _from_hf(fields: Fields) -> ModelConfig:
             LayerAttention(rope if rotated else None, window if slid else None)
             for rotated, slid in zip(rotates, slides, strict=True)
         ),
-        default_kv_heads=fields.count("num_attention_heads") if "num_key_value_heads" in fields.values else 4,
+        default_kv_heads=4,
         default_tied=True,
         qkv_bias=bias,
         o_bias=bias,

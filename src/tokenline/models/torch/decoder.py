@@ -5,11 +5,13 @@ logits are float32 in every mode; matrices are float32, bfloat16, or int8 with o
 """
 
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from tokenline.models.arithmetic import arithmetic_name
 from tokenline.models.base import Batch, KVPool
 from tokenline.models.config import Activation, ModelConfig, Rope
 from tokenline.models.errors import ModelError
@@ -18,6 +20,7 @@ from tokenline.models.torch.attention import PLAIN, Attention, TorchKVPool
 from tokenline.models.torch.linear import Linear, NewLinear, load_linear
 from tokenline.models.torch.logits import TorchLogits
 from tokenline.models.torch.memory import free_memory
+from tokenline.models.torch.path import instruction_path
 from tokenline.models.weights import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 
 
@@ -88,6 +91,10 @@ class TorchDecoder:
             self._head = self._load_linear(weights, [HEAD.removesuffix(".weight")])
         self.weight_bytes: int = self._count_bytes()
         self.precision: str = str(weight_dtype).removeprefix("torch.")
+        parts = (f"{part.__module__}.{part.__qualname__}" for part in (attention.attend, new_linear))
+        self.arithmetic: str = arithmetic_name(
+            *instruction_path(device), version("numpy"), weight_dtype, compute_dtype, self.kv_dtype, *parts
+        )
 
     def _load_layer(self, weights: Checkpoint, layer: int) -> _Layer:
         config, name = self.config, f"layers.{layer}."

@@ -126,8 +126,10 @@ def load_linear(
     linear = new_linear(sum(shape[0] for shape in shapes), shapes[0][1], dtype, device)
     start = 0
     for name, shape in zip(names, shapes, strict=True):
-        for row, values in weights.pieces(f"{name}.weight"):
-            linear.fill(start + row, tensor_of(values))
+        for row, blocks in weights.pieces(f"{name}.weight"):
+            values = tensor_of(blocks)
+            weights.require_finite(f"{name}.weight", bool(values.isfinite().all()))
+            linear.fill(start + row, values)
         start += shape[0]
     if bias:
         kept = torch.float32 if dtype is torch.int8 else dtype

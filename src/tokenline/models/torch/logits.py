@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from tokenline.models.base import RowSampling, TopLogprobs
+from tokenline.models.base import RowSampling, TokenLogprob
 from tokenline.models.cpu.draw import WEIGHT_BITS
 from tokenline.models.cpu.logits import NumpyLogits
+
+SLICE = 32  # rows whose log probabilities are computed at once, in double precision
 
 
 class TorchLogits:
@@ -25,20 +27,44 @@ class TorchLogits:
         values, ids = torch.max(self.values, dim=-1)
         return values.cpu().numpy(), ids.cpu().numpy()
 
+    @torch.inference_mode()
+    def forbid(self, ids: np.ndarray) -> None:
+        self.values[:, torch.from_numpy(ids).to(self.values.device)] = -math.inf
+
     def choose(self, rows: Sequence[RowSampling]) -> np.ndarray:
         if self.values.is_cuda:
             return choose(self.values, rows).cpu().numpy()
         return NumpyLogits(self.to_numpy()).choose(rows)
 
-    def logprobs(self, row: int, token_id: int, top: int) -> TopLogprobs:
+    def logprobs(self, rows: Sequence[int], ids: Sequence[int], top: int) -> list[TokenLogprob]:
         if not self.values.is_cuda:
-            return NumpyLogits(self.values[row : row + 1].cpu().numpy()).logprobs(0, token_id, top)
-        values = torch.log_softmax(self.values[row].double(), dim=-1)
-        best = torch.topk(values, min(top, len(values)))
-        return float(values[token_id]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+            return NumpyLogits(self.to_numpy()).logprobs(rows, ids, top)
+        found: list[TokenLogprob] = []
+        for start in range(0, len(rows), SLICE):
+            end = start + SLICE
+            found += logprobs(self.values, rows[start:end], ids[start:end], top)
+        return found
+
+    def take(self, rows: Sequence[int]) -> "TorchLogits":
+        return TorchLogits(self.values[torch.tensor(list(rows), dtype=torch.long, device=self.values.device)])
 
     def to_numpy(self) -> np.ndarray:
         return self.values.cpu().numpy()
+
+
+@torch.inference_mode()
+def logprobs(logits: torch.Tensor, rows: Sequence[int], ids: Sequence[int], top: int) -> list[TokenLogprob]:
+    """The same as `NumpyLogits.logprobs`, computed on the device of `logits`, all rows at once."""
+    values = logits[torch.tensor(list(rows), dtype=torch.long, device=logits.device)]
+    of_ids = values.gather(1, torch.tensor(list(ids), dtype=torch.long, device=logits.device)[:, None])
+    ranks = (values > of_ids).sum(dim=1) + 1
+    log_totals = torch.logsumexp(values.double(), dim=1, keepdim=True)
+    best = torch.topk(values, min(top, values.shape[1]), dim=1)
+    columns = (of_ids[:, 0].double() - log_totals[:, 0], best.indices, best.values.double() - log_totals, ranks)
+    return [
+        TokenLogprob(logprob, tuple(zip(best_ids, likely, strict=True)), rank)
+        for logprob, best_ids, likely, rank in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
 
 @torch.inference_mode()

@@ -5,7 +5,6 @@ the keys come in any order, and the arguments may be called `parameters`, or be 
 marker, as where the model's turn ends instead, and stray closing brackets behind a call do no harm.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenline.parse.blocks import give_back, read_content
@@ -36,7 +35,9 @@ class JsonCalls:
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
         while (yield from read_content(source, sink, *self._form.begin)) is not None:
-            if not (yield from read_calls(source, sink)):
+            if (yield from source.follows("```", after_space=True)):  # a Markdown code block around them
+                yield from source.follows("json")
+            if not (yield from read_calls(source, sink, end=self._form.end)):
                 give_back(source, sink)
                 continue
             ends = ("}", "]") if self._form.end is None else ("}", "]", self._form.end)
@@ -44,9 +45,17 @@ class JsonCalls:
                 pass
 
 
-def read_calls(source: Source, sink: Sink, separators: tuple[str, ...] = ()) -> Reading[bool]:
+def read_calls(
+    source: Source,
+    sink: Sink,
+    separators: tuple[str, ...] = (),
+    *,
+    bare: bool = False,
+    end: str | None = None,
+) -> Reading[bool]:
     """One call, several (with one of `separators` between them, or none), or a list of calls. False if there is none,
-    or the last is broken; what is recorded then begins with the broken one.
+    or the last is broken; what is recorded then begins with the broken one. `bare`: see `read_call`. `end`: the
+    marker behind calls.
     """
     if (yield from source.follows("[", after_space=True)):
         after = (",", "]")
@@ -56,7 +65,7 @@ def read_calls(source: Source, sink: Sink, separators: tuple[str, ...] = ()) -> 
     while (yield from source.follows("{", after_space=True, consume=False)):
         if calls:
             source.record("")
-        if not (yield from read_call(source, sink)):
+        if not (yield from read_call(source, sink, bare=bare, end=end)):
             return False
         calls += 1
         if after and (yield from source.follows(*after, after_space=True)) == "]":
@@ -68,51 +77,59 @@ def read_calls(source: Source, sink: Sink, separators: tuple[str, ...] = ()) -> 
 
 
 def read_call(
-    source: Source, sink: Sink, accept: Callable[[str], bool] | None = None, *, opened: bool = False
+    source: Source, sink: Sink, *, bare: bool = False, opened: bool = False, end: str | None = None
 ) -> Reading[bool]:
     """One object that is a call. False if it is none, or the text ended before it did. `opened`: its bracket was read.
+    `end`: the marker behind calls.
 
-    `accept`: for objects that no marker announces. They must have only the keys of a call, arguments among them, and a
-    name that is accepted, else they are taken for something else as soon as that is clear.
+    `bare`: no marker announces it. It must have only the keys of a call, arguments among them, else it is taken for
+    something else as soon as that is clear.
     """
-    call = _Call(sink, accept)
+    call = _Call(sink, bare)
 
     def read_member(key: str) -> Reading[bool]:
         character = yield from source.peek()
         if key in ARGUMENT_KEYS and not call.has_arguments:
             call.has_arguments = True
-            return (yield from copy_arguments(source, call.arguments))
+            call.complete = yield from copy_arguments(source, call.arguments)
+            return call.complete
         if key == "function" and character == "{":
             return (yield from read_members(source, read_member))
         if key in (*NAME_KEYS, "function") and character == '"':
             name = yield from read_string(source)
             return bool(name) and call.named(name)
-        if accept is not None and key not in (*NAME_KEYS, *ARGUMENT_KEYS, *OTHER_KEYS):
+        if bare and key not in (*NAME_KEYS, *ARGUMENT_KEYS, *OTHER_KEYS):
             return False
         return (yield from copy_value(source, ignore))
 
     if not opened:
         yield from source.space()
-    return (yield from read_members(source, read_member, opened=opened)) and call.end()
+    if not (yield from read_members(source, read_member, opened=opened)):
+        # The call's own bracket may be forgotten where the call is complete.
+        ended = call.complete and (yield from source.at_end()) and not source.cut
+        if not (ended or (call.complete and end and (yield from source.follows(end, after_space=True, consume=False)))):
+            return False
+    return call.end()
 
 
 class _Call:
     """A call whose name and arguments may come in either order."""
 
-    def __init__(self, sink: Sink, accept: Callable[[str], bool] | None) -> None:
+    def __init__(self, sink: Sink, bare: bool) -> None:
         self._sink = sink
-        self._accept = accept
+        self._bare = bare
         self._begun = False
         self._name: str | None = None
         self._waiting: list[str] = []  # arguments that came before the name
         self.has_arguments = False
+        self.complete = False  # its arguments are; the object has perhaps more members
 
     def named(self, name: str) -> bool:
         if self._name is not None:
             return True  # the first name counts
-        if self._accept is not None and not self._accept(name):
+        if (tool := self._sink.tool(name)) is None:
             return False
-        self._name = name
+        self._name = tool
         if self._waiting:
             self._begin(name)
         return True
@@ -132,7 +149,7 @@ class _Call:
         self._sink.arguments(text)
 
     def end(self) -> bool:
-        if self._name is None or (self._accept is not None and not self.has_arguments):
+        if self._name is None or (self._bare and not self.has_arguments):
             return False
         if not self.has_arguments:
             self.arguments("{}")

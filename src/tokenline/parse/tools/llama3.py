@@ -1,12 +1,12 @@
 """Llama 3.x: calls as JSON objects `{"name": .., "parameters": {..}}`, bare or behind `<|python_tag|>`, several with a
 semicolon between them; built-in tools as `<|python_tag|>brave_search.call(query="..")`; and code for the interpreter.
 
-A bare object is looked for at the start of a line, and must name a tool of the request, if it has any.
+A bare object is looked for in prose, not within other JSON, and must name a tool of the request, if it has any.
 """
 
 import re
 
-from tokenline.parse.blocks import LineStarts, give_back, read_content
+from tokenline.parse.blocks import Surroundings, give_back, read_content
 from tokenline.parse.json_text import escaped
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import Reading, Source
@@ -28,17 +28,17 @@ class Llama3Calls:
         self._schemas = schemas
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
-        lines = LineStarts(sink)
+        lines = Surroundings(sink)
         while (marker := (yield from read_content(source, sink, PYTHON_TAG, "{", write=lines.write))) is not None:
             if marker == PYTHON_TAG:
                 if not (yield from self._tagged(source, sink)):
                     give_back(source, sink, write=lines.write)
-            elif not (lines.at_start and (yield from self._bare(source, sink))):
+            elif not (lines.in_prose and (yield from self._bare(source, sink))):
                 give_back(source, sink, marked=False, write=lines.write)
 
     def _bare(self, source: Source, sink: Sink) -> Reading[bool]:
         """The object whose opening bracket has been read; a semicolon behind it is no content."""
-        if not (yield from read_call(source, sink, self._schemas.accepts, opened=True)):
+        if not (yield from read_call(source, sink, bare=True, opened=True)):
             return False
         source.recorded()
         yield from source.follows(";", after_space=True)
@@ -49,7 +49,8 @@ class Llama3Calls:
             return (yield from read_calls(source, sink, separators=(";", ",")))
         name = yield from source.run(_BUILT_IN)
         if name.endswith(".call") and (yield from source.peek()) == "(":
-            complete = yield from read_arguments(source, sink, self._schemas, name.removesuffix(".call"))
+            tool = sink.tool(name.removesuffix(".call"))
+            complete = tool is not None and (yield from read_arguments(source, sink, self._schemas, tool))
             if complete:
                 source.recorded()
             return complete
@@ -63,5 +64,5 @@ class Llama3Calls:
             sink.arguments('"}')
             sink.end_call()
         else:
-            sink.drop_call()
+            sink.drop_call(cut=True)
         return True

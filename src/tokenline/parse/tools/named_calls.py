@@ -3,15 +3,19 @@
 Mistral, DeepSeek V3 / R1 / V3.1, Kimi K2 and Functionary 3.1; their first lines below show what they look like.
 """
 
+import json
 import re
 from collections.abc import Callable
 
 from tokenline.parse.blocks import give_back, read_content
+from tokenline.parse.json_text import copy_value
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import SPACE, Reading, Source
 from tokenline.parse.tools.json_calls import copy_arguments, read_calls
+from tokenline.parse.tools.schema import ToolSchemas
 
 _MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")  # the only form that Mistral's templates take back
+_NAMELESS_ID = re.compile(r"[0-9]*|(call|chatcmpl|toolu)[\w\-]*")  # as servers make them
 _MAX_NAME = 256  # characters; OpenAI allows 64
 
 
@@ -23,8 +27,7 @@ def named_call(source: Source, sink: Sink, name: str, call_id: str | None = None
     yield from source.space()
     if (yield from source.peek()) != "{":
         return False
-    sink.begin_call(name, call_id)
-    if not (yield from copy_arguments(source, sink.arguments)):
+    if sink.begin_call(name, call_id) is None or not (yield from copy_arguments(source, sink.arguments)):
         return False
     sink.end_call()
     source.recorded()
@@ -117,6 +120,9 @@ class KimiCalls:
     _CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
     markers = (_SECTION, _SECTION_END, _CALL, _ARGUMENTS, _CALL_END)
 
+    def __init__(self, schemas: ToolSchemas) -> None:
+        self._schemas = schemas
+
     def read(self, source: Source, sink: Sink) -> Reading[None]:
         ends = (self._CALL_END, self._SECTION_END)
         return read_sections(source, sink, self._SECTION, self._CALL, ends, lambda: self._call(source, sink))
@@ -126,8 +132,33 @@ class KimiCalls:
         if separator != self._ARGUMENTS:
             return False
         call_id = call_id.strip(SPACE)
-        name = call_id.rpartition(":")[0] or call_id
-        return (yield from named_call(source, sink, name.removeprefix("functions."), call_id or None))
+        if (name := self._schemas.meant_by_id(call_id)) is not None:
+            return (yield from named_call(source, sink, name, call_id))
+        return (yield from self._unnamed(source, sink, call_id))
+
+    def _unnamed(self, source: Source, sink: Sink, call_id: str) -> Reading[bool]:
+        """A call whose id has no name in it (`call00003`): the name is beside the arguments, or the arguments fit one
+        tool alone.
+        """
+        parts: list[str] = []
+        if not (yield from copy_value(source, parts.append)):
+            return False
+        try:
+            call = json.loads("".join(parts))
+        except RecursionError:
+            return False
+        if not isinstance(call, dict):
+            return False
+        name, arguments = call.get("name"), call.get("arguments", call.get("parameters"))
+        if not (isinstance(name, str) and isinstance(arguments, dict) and sink.tool(name) is not None):
+            name = self._schemas.taking(call) if _NAMELESS_ID.fullmatch(call_id) else None
+            arguments = call
+        if name is None or sink.begin_call(name, call_id) is None:
+            return False
+        sink.arguments(json.dumps(arguments, ensure_ascii=False))
+        sink.end_call()
+        source.recorded()
+        return True
 
 
 class FunctionTagCalls:

@@ -7,7 +7,7 @@ a tool of the request, if it has any.
 import re
 from dataclasses import dataclass
 
-from tokenline.parse.blocks import LineStarts, give_back, read_content
+from tokenline.parse.blocks import Surroundings, give_back, read_content
 from tokenline.parse.json_text import escaped
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import Reading, Source
@@ -39,13 +39,13 @@ class PythonicCalls:
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
         marked = self._form.begin is not None
-        lines = LineStarts(sink)
+        lines = Surroundings(sink)
         while (yield from read_content(source, sink, self._form.begin or "[", write=lines.write)) is not None:
             if marked:
                 bracket = (yield from source.follows("[", after_space=True)) is not None
                 complete = yield from self._calls(source, sink, bracket)
             else:
-                complete = lines.at_start and (yield from self._calls(source, sink, True))
+                complete = lines.starts_line and (yield from self._calls(source, sink, True))
             if not complete:
                 give_back(source, sink, marked=marked, write=lines.write)
             elif self._form.end is not None:
@@ -55,7 +55,7 @@ class PythonicCalls:
         """One call after another: with commas in a list, else also on lines of their own up to the end marker."""
         while True:
             yield from source.space()
-            if not (yield from read_call(source, sink, self._schemas, known=self._form.begin is None)):
+            if not (yield from read_call(source, sink, self._schemas)):
                 return False
             source.record("")  # what is complete is not given back
             separator = yield from source.follows(*(",]" if bracket else ","), after_space=True)
@@ -70,16 +70,18 @@ class PythonicCalls:
         return (yield from source.follows(self._form.end, after_space=True, consume=False)) is None
 
 
-def read_call(source: Source, sink: Sink, schemas: ToolSchemas, *, known: bool = False) -> Reading[bool]:
-    """`name(key=value, ...)`. False if it is none, or the text ended before it did. `known`: it must name a tool."""
-    name = yield from source.run(_NAME)
-    if not name or (yield from source.peek()) != "(" or (known and not schemas.accepts(name)):
+def read_call(source: Source, sink: Sink, schemas: ToolSchemas) -> Reading[bool]:
+    """`name(key=value, ...)`. False if it is none, or the text ended before it did."""
+    name = sink.tool((yield from source.run(_NAME)))
+    if name is None or (yield from source.peek()) != "(":
         return False
     return (yield from read_arguments(source, sink, schemas, name))
 
 
 def read_arguments(source: Source, sink: Sink, schemas: ToolSchemas, name: str) -> Reading[bool]:
-    """The arguments of a call, from the opening bracket. Those without a keyword are named in the schema's order."""
+    """The arguments of a tool's call, from the opening bracket. Those without a keyword are named in the schema's
+    order.
+    """
     source.take(1)
     arguments = ArgumentsWriter(sink.arguments, schemas, name, frozenset())
     positional = schemas.positional(name)

@@ -7,7 +7,8 @@ schema is handed over as a string, for the client to judge; a call is never drop
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokenline.parse.json_text import escaped, whole_value
@@ -20,6 +21,8 @@ _ALIASES = {"str": "string", "text": "string", "int": "integer", "float": "numbe
     "bool": "boolean", "dict": "object", "map": "object", "list": "array", "tuple": "array"
 }  # fmt: skip  # as schemas made by hand have them
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_NAMESPACE = "functions."
+_ID_NAMESPACE, _ID_NUMBER = re.compile(r"\Afunctions?[._:\-]?"), re.compile(r"[._:\-]*[0-9]*")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _MAX_DEPTH = 16  # of references and alternatives
 
@@ -35,9 +38,42 @@ class ToolSchemas:
                 parameters = function.get("parameters")
                 self._parameters[name] = parameters if isinstance(parameters, Mapping) else {}
 
-    def accepts(self, name: str) -> bool:
-        """Whether this may be the name of a tool; without tools, any name may."""
-        return name in self._parameters if self._parameters else True
+    def meant(self, name: str) -> str | None:
+        """The tool that is meant by a name that the model wrote, None if there is no such tool. Without tools, every
+        name is one.
+
+        A namespace in front (`functions.get_weather`, as gpt-oss and Kimi write it) is no part of the name.
+        """
+        name = name.strip(SPACE)
+        if not self._parameters:
+            return name.removeprefix(_NAMESPACE) or None
+        return self.first(name, name.removeprefix(_NAMESPACE))
+
+    def meant_by_id(self, call_id: str) -> str | None:
+        """The same for an id that has the name in it: `functions.get_weather:0`, `functions_get_weather_0`,
+        `functionsget_weather0`. The longest name that fits.
+        """
+        call_id = call_id.strip(SPACE)
+        if not self._parameters:
+            return self.meant(call_id.rpartition(":")[0] or call_id)
+        bare = _ID_NAMESPACE.sub("", call_id)
+        fitting = [
+            name
+            for name in self._parameters
+            for text in (call_id, bare)
+            if text.startswith(name) and _ID_NUMBER.fullmatch(text[len(name) :])
+        ]
+        return max(fitting, key=len, default=None)
+
+    def taking(self, arguments: Collection[str]) -> str | None:
+        """The only tool that can take these arguments, for a call whose name was lost."""
+        tools = [tool for tool in self._parameters if self._takes(tool, arguments)]
+        return tools[0] if len(tools) == 1 else None
+
+    def _takes(self, tool: str, arguments: Collection[str]) -> bool:
+        required = self._parameters[tool].get("required")
+        needed = required if isinstance(required, list) else []
+        return set(arguments) <= set(self.positional(tool)) and all(name in arguments for name in needed)
 
     def first(self, *names: str) -> str | None:
         """The first of these that is a tool."""
@@ -50,9 +86,59 @@ class ToolSchemas:
 
     def types(self, tool: str, parameter: str) -> frozenset[str]:
         """JSON types that the schema allows for this parameter; empty if it says nothing."""
+        return self.arguments(tool).member(parameter).types
+
+    def arguments(self, tool: str) -> "ValueSchema":
+        """The schema of all arguments of a tool."""
         root = self._parameters.get(tool, {})
-        properties = root.get("properties")
-        return _types(properties.get(parameter), root, 0) if isinstance(properties, Mapping) else frozenset()
+        return ValueSchema(root, root)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSchema:
+    """The schema of a value; `root` is that of the tool, to which references point."""
+
+    schema: object
+    root: Schema
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The JSON types it allows; empty if it says nothing."""
+        return _types(self.schema, self.root, 0)
+
+    def member(self, name: str) -> "ValueSchema":
+        """Of a property of the object; an empty one if nothing is said of it."""
+        return self._inner(lambda schema: _member(schema, name))
+
+    @property
+    def items(self) -> "ValueSchema":
+        """Of the items of the list."""
+        return self._inner(lambda schema: schema.get("items"))
+
+    def _inner(self, inner: Callable[[Schema], object]) -> "ValueSchema":
+        found = next((schema for schema in _alternatives(self.schema, self.root, 0) if inner(schema) is not None), {})
+        return ValueSchema(inner(found), self.root)
+
+
+def _member(schema: Schema, name: str) -> object:
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and name in properties:
+        return properties[name]
+    return schema.get("additionalProperties")
+
+
+def _alternatives(schema: object, root: Schema, depth: int) -> Iterator[Schema]:
+    """The schemas of which a value may be, itself first."""
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return
+    if isinstance(reference := schema.get("$ref"), str):
+        yield from _alternatives(_resolve(reference, root), root, depth + 1)
+        return
+    yield schema
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if isinstance(alternatives := schema.get(keyword), list):
+            for alternative in alternatives:
+                yield from _alternatives(alternative, root, depth + 1)
 
 
 def _types(schema: object, root: Schema, depth: int) -> frozenset[str]:

@@ -1,4 +1,5 @@
-"""Calls as XML-like text, one element a parameter: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2, GLM 4.5.
+"""Calls as XML-like text, one element a parameter: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2, GLM 4.5
+and others (see xml_formats.py).
 
     <tool_call>
     <function=get_weather>
@@ -12,92 +13,22 @@ Values carry neither types nor escapes. The tools' schemas say the types (see sc
 contains is told from the real one by what follows it: only another parameter, or the end of the call, may.
 """
 
+import html
 import re
-from dataclasses import dataclass, replace
 
 from tokenline.parse.blocks import give_back, read_content
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import SPACE, Reading, Source
 from tokenline.parse.tools.arguments import ArgumentsWriter
+from tokenline.parse.tools.json_calls import copy_arguments
 from tokenline.parse.tools.schema import ToolSchemas
+from tokenline.parse.tools.xml_formats import XmlFormat
 
 _STRING = frozenset({"string"})
+_TYPE = re.compile(r'\btype="([a-z]+)"')
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _NAME = re.compile(r"[^\s\"<>{}]+")
 _ANY: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class XmlFormat:
-    """The tags, as the template writes them. GLM has no tag around a call within the section: `call` is empty."""
-
-    section: str
-    section_end: str
-    call: str
-    name_end: str
-    call_end: str
-    parameter: str
-    key_end: str
-    value_end: str
-    value: str = ""  # the tag before the value, where it has one of its own
-    value_lines: bool = False  # values stand on lines of their own: one line break on either side is no part of them
-    undeclared: frozenset[str] = _STRING  # types of a parameter of which the schema says nothing
-
-
-QWEN3_CODER = XmlFormat(
-    "<tool_call>",
-    "</tool_call>",
-    "<function=",
-    ">",
-    "</function>",
-    "<parameter=",
-    ">",
-    "</parameter>",
-    value_lines=True,
-)
-SEED_OSS = XmlFormat(
-    "<seed:tool_call>",
-    "</seed:tool_call>",
-    "<function=",
-    ">",
-    "</function>",
-    "<parameter=",
-    ">",
-    "</parameter>",
-    value_lines=True,
-)
-MINIMAX_M2 = XmlFormat(
-    "<minimax:tool_call>",
-    "</minimax:tool_call>",
-    '<invoke name="',
-    '">',
-    "</invoke>",
-    '<parameter name="',
-    '">',
-    "</parameter>",
-)
-DEEPSEEK_V32 = XmlFormat(
-    "<｜DSML｜function_calls>",
-    "</｜DSML｜function_calls>",
-    '<｜DSML｜invoke name="',
-    '">',
-    "</｜DSML｜invoke>",
-    '<｜DSML｜parameter name="',
-    ">",
-    "</｜DSML｜parameter>",
-)
-DEEPSEEK_V4 = replace(DEEPSEEK_V32, section="<｜DSML｜tool_calls>", section_end="</｜DSML｜tool_calls>")
-GLM45 = XmlFormat(
-    "<tool_call>",
-    "</tool_call>",
-    "",
-    "",
-    "",
-    "<arg_key>",
-    "</arg_key>",
-    "</arg_value>",
-    value="<arg_value>",
-    undeclared=_ANY,
-)
 
 
 class XmlCalls:
@@ -107,11 +38,11 @@ class XmlCalls:
         self._form = form
         self._schemas = schemas
         tags = (form.section, form.section_end, form.call, form.call_end, form.parameter, form.value, form.value_end)
-        self.markers = tuple(tag for tag in (*tags, form.key_end, form.name_end) if len(tag) > 2)  # not `>`
+        self.markers = tuple(tag for tag in (*tags, form.key_end, form.name_end, *(form.json or ())) if len(tag) > 2)
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
         form = self._form
-        begin = (form.section, form.call) if form.call else (form.section,)  # models leave out the section sometimes
+        begin = tuple(tag for tag in (form.section, form.call) if tag)  # models leave out the section sometimes
         while (marker := (yield from read_content(source, sink, *begin))) is not None:
             inside = marker == form.section
             if inside and form.call and not (yield from source.follows(form.call, after_space=True)):
@@ -125,20 +56,23 @@ class XmlCalls:
                 give_back(source, sink)
             else:
                 source.recorded()
-                yield from source.follows(form.section_end, after_space=True)
+                if form.section_end:
+                    yield from source.follows(form.section_end, after_space=True)
 
     def _call(self, source: Source, sink: Sink) -> Reading[bool]:
         """A call from its name to its end."""
         form = self._form
-        if (name := (yield from self._name(source))) is None:
+        if (name := (yield from self._name(source))) is None or (name := sink.tool(name)) is None:
             return False
         # The end tag may be missing where the section, or the whole answer, ends.
         ends = tuple(end for end in (form.call_end, form.section_end) if end)
-        if not (yield from source.follows(form.parameter, *ends, after_space=True, consume=False)) and not (
-            yield from source.at_end()
-        ):
+        begins = (form.parameter, form.json[0]) if form.json else (form.parameter,)
+        begun = yield from source.follows(*begins, *ends, after_space=True, consume=False)
+        if begun is None and not (yield from source.at_end()):
             return False
         sink.begin_call(name)
+        if form.json and begun == form.json[0]:
+            return (yield from self._json(source, sink, *form.json))
         arguments = ArgumentsWriter(sink.arguments, self._schemas, name, form.undeclared)
         while (yield from source.follows(form.parameter, after_space=True)):
             if not (yield from self._parameter(source, arguments)):
@@ -149,6 +83,16 @@ class XmlCalls:
         if form.call_end:
             yield from source.follows(form.call_end, after_space=True)
         arguments.close()
+        sink.end_call()
+        return True
+
+    def _json(self, source: Source, sink: Sink, begin: str, end: str) -> Reading[bool]:
+        """All arguments as JSON, and the end of the call."""
+        yield from source.follows(begin, after_space=True)
+        if not (yield from copy_arguments(source, sink.arguments)):
+            return False
+        for tag in (end, self._form.call_end):
+            yield from source.follows(tag, after_space=True)
         sink.end_call()
         return True
 
@@ -164,7 +108,7 @@ class XmlCalls:
                 return None
             if end != "\n":
                 source.put_back(end)
-        name = "".join(parts).strip(SPACE)
+        name = "".join(parts).partition('"')[0].strip(SPACE)
         return name if _NAME.fullmatch(name) else None
 
     def _parameter(self, source: Source, arguments: ArgumentsWriter) -> Reading[bool]:
@@ -179,6 +123,9 @@ class XmlCalls:
         arguments.begin(key.strip(SPACE), types)
         if form.value_lines:
             yield from source.follows("\n")
+        in_cdata = form.cdata and (yield from source.follows(_CDATA, after_space=True))
+        if in_cdata and (yield from source.until(_CDATA_END, write=arguments.text, tail=False)) is None:
+            return False
         if not (yield from self._value(source, arguments)):
             return False
         arguments.end()
@@ -188,8 +135,11 @@ class XmlCalls:
         form = self._form
         ends = {form.value_end: "", form.call_end: ""} if form.call_end else {form.value_end: ""}
         if form.value_lines:
-            ends |= {"\n" + end: "\n" for end in ends} | {"\n" + form.parameter: "\n"}
+            ends |= {"\n" + end: "\n" for end in ends}
+        if not form.value:
+            ends["\n" + form.parameter] = "\n"
         after = tuple(tag for tag in (form.parameter, form.call_end or form.section_end, form.section_end) if tag)
+        next_calls = tuple(tag for tag in (form.section_end, form.call) if tag)
         while (end := (yield from source.until(*ends, write=arguments.text, tail=False))) is not None:
             if end.endswith(form.parameter):  # the value's own end was forgotten
                 source.put_back(form.parameter)
@@ -199,7 +149,7 @@ class XmlCalls:
                     return True
                 if (yield from source.at_end()):
                     return True
-            elif (yield from source.follows(form.section_end, form.call, after_space=True, consume=False)) or (
+            elif (yield from source.follows(*next_calls, after_space=True, consume=False)) or (
                 yield from source.at_end()
             ):
                 source.put_back(form.call_end)
@@ -211,8 +161,12 @@ class XmlCalls:
 
 
 def _key(text: str) -> tuple[str, frozenset[str] | None]:
-    """A key with its types, where the format says them: DeepSeek V3.2 writes `city" string="true"`."""
+    """A key with its types, where the format says them: DeepSeek V3.2 writes `city" string="true"`, Kimi K3
+    `city" type="string"`.
+    """
     key, quote, attribute = text.partition('"')
     if not quote:
         return key, None
+    if kind := _TYPE.search(attribute):
+        return html.unescape(key), frozenset({kind[1]})
     return key, _STRING if attribute.strip(SPACE).endswith('"true"') else _ANY

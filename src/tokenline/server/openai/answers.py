@@ -9,6 +9,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
+from tokenline.engine.request import PromptProgress
 from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason
@@ -41,7 +42,7 @@ class UsageObject(TypedDict):
     prompt_tokens: int
     completion_tokens: int  # generated ids of all choices, the one that ended the answer included
     total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
+    prompt_tokens_details: NotRequired[PromptTokensDetails]  # once it is known of all prompts
     completion_tokens_details: CompletionTokensDetails
     cache: NotRequired[CacheAccount]
 
@@ -64,6 +65,20 @@ class ChatLogprobs(TypedDict):
 class FunctionObject(TypedDict):
     name: NotRequired[str]
     arguments: str
+
+
+class PromptLogprob(TypedDict):
+    """vLLM's: one token at one place of a prompt."""
+
+    logprob: float
+    rank: int  # 1: the most likely one
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""An entry for each token of a prompt: the token itself and the most likely ones, by their ids. The first is null:
+nothing stands before it.
+"""
 
 
 class ToolCallObject(TypedDict):
@@ -100,6 +115,7 @@ class ChatCompletion(TypedDict):
     choices: list[ChatChoice]
     usage: UsageObject
     prompt_token_ids: NotRequired[list[int]]  # with return_token_ids
+    prompt_logprobs: NotRequired[PromptLogprobs]
 
 
 class ChatDelta(TypedDict, total=False):
@@ -108,6 +124,15 @@ class ChatDelta(TypedDict, total=False):
     reasoning_content: str
     reasoning: str
     tool_calls: list[ToolCallObject]
+
+
+class PromptProgressObject(TypedDict):
+    """llama.cpp's: in a stream with `return_progress`, how far the prompt is computed."""
+
+    total: int
+    cache: int  # of the total, found in the prefix cache
+    processed: int  # of the total, the cached ones included
+    time_ms: int  # since the prompt was begun
 
 
 class ChatChunkChoice(TypedDict):
@@ -126,12 +151,13 @@ class ChatCompletionChunk(TypedDict):
     choices: list[ChatChunkChoice]
     usage: NotRequired[UsageObject | None]  # with stream_options.include_usage: null on all chunks but the last
     prompt_token_ids: NotRequired[list[int]]
+    prompt_progress: NotRequired[PromptProgressObject]  # with return_progress
 
 
 class CompletionLogprobs(TypedDict):
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    token_logprobs: list[float | None]  # null: the first token of a prompt
+    top_logprobs: list[dict[str, float] | None]  # the token itself too, so perhaps one more than asked for
     text_offset: list[int]
 
 
@@ -142,6 +168,7 @@ class CompletionChoice(TypedDict):
     finish_reason: str | None
     token_ids: NotRequired[list[int]]
     prompt_token_ids: NotRequired[list[int]]
+    prompt_logprobs: NotRequired[PromptLogprobs]
 
 
 class Completion(TypedDict):
@@ -153,6 +180,7 @@ class Completion(TypedDict):
     model: str
     choices: list[CompletionChoice]
     usage: NotRequired[UsageObject | None]
+    prompt_progress: NotRequired[PromptProgressObject]  # with return_progress, in a stream
 
 
 class ModelCard(TypedDict):
@@ -166,6 +194,25 @@ class ModelCard(TypedDict):
 class ModelList(TypedDict):
     object: Literal["list"]
     data: list[ModelCard]
+
+
+class Props(TypedDict):
+    """llama.cpp's, as far as there is something to say."""
+
+    default_generation_settings: dict[str, Any]
+    total_slots: int
+    model_alias: str
+    model_path: str
+    chat_template: str
+    modalities: dict[str, bool]
+    build_info: str
+
+
+class InputTokens(TypedDict):
+    """llama.cpp's count of a chat's tokens, in OpenAI's words."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
 
 
 class TokensObject(TypedDict):
@@ -189,10 +236,10 @@ def usage_of(counts: Usage) -> UsageObject:
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,
         "total_tokens": counts.prompt_tokens + counts.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": use.cached if use else 0},
         "completion_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
     }
-    if use is not None:
+    if use is not None and use.prompt == counts.prompt_tokens:  # all prompts are counted
+        usage["prompt_tokens_details"] = {"cached_tokens": use.cached}
         usage["cache"] = {
             "computed_tokens": use.computed,
             "restored_tokens": use.restored,
@@ -201,6 +248,15 @@ def usage_of(counts: Usage) -> UsageObject:
             "longest_match_tokens": use.longest_match,
         }
     return usage
+
+
+def progress_of(progress: PromptProgress) -> PromptProgressObject:
+    return {
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": round(progress.elapsed_s * 1000),
+    }
 
 
 def message_object(message: Message) -> ChatMessage:

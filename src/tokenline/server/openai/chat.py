@@ -1,10 +1,13 @@
 """POST /v1/chat/completions: wire in, and the events of the answer to a message or to its chunks."""
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
-from tokenline.fields import IDENTITY
+from tokenline.engine.request import TokenLogprob
+from tokenline.fields import Places
 from tokenline.parse.delta import TokenBytes
 from tokenline.server.body import read_body, takes
 from tokenline.server.errors import ApiError, api_errors, openai_body
@@ -23,16 +26,18 @@ from tokenline.server.openai.answers import (
     finish_reason_of,
     message_object,
     now_s,
+    progress_of,
     usage_of,
 )
-from tokenline.server.openai.logprobs import chat_entry
+from tokenline.server.openai.logprobs import chat_entry, prompt_logprobs
 from tokenline.server.openai.read import chat_request
+from tokenline.server.openai.stream_usage import StreamUsage
 from tokenline.server.openai.wire import ChatBody
 from tokenline.server.respond import respond
 from tokenline.server.sse import Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer
-from tokenline.service.events import Piece
+from tokenline.service.events import Piece, PromptAdvanced, PromptDone
 
 
 def chat_routes(state: ServerState) -> APIRouter:
@@ -49,7 +54,7 @@ def chat_routes(state: ServerState) -> APIRouter:
         caller = state.caller(http)
         body = await read_body(http, ChatBody, max_bytes=state.settings.max_body_bytes)
         model = state.model_name(body.model)
-        with api_errors(record.id, IDENTITY):
+        with api_errors(record.id, Places(body.moved)):
             request = chat_request(body, record.id, caller)
         shell = ChatShell(body, record.id, model, state.service.renderer.tokenizer)
         return await respond(http, state, request, shell, stream=bool(body.stream))
@@ -67,12 +72,16 @@ class ChatShell:
         self._tokens = tokens
         self._logprobs = bool(body.logprobs)
         self._token_ids = bool(body.return_token_ids)
-        self._include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+        self._prompt_logprobs = body.prompt_logprobs
+        self._usage = StreamUsage(body.stream_options)
 
     async def whole(self, answer: Answer) -> ChatCompletion:
         """The whole answer, put together from the same events that a stream would send."""
         gathered = [_Gathered() for _ in range(answer.num_choices)]
+        scores: Sequence[TokenLogprob] = ()
         async for event in answer:
+            if isinstance(event, PromptDone):
+                scores = event.logprobs or ()
             if isinstance(event, Piece):
                 gathered[event.choice].add(event, self._entries(event))
         ends = answer.end_reasons()
@@ -98,18 +107,24 @@ class ChatShell:
         }
         if self._token_ids:
             completion["prompt_token_ids"] = answer.prompts[0].line.ids.tolist()
+        if (top := self._prompt_logprobs) is not None:
+            completion["prompt_logprobs"] = prompt_logprobs(self._tokens, answer.prompts[0].line, scores, top)
         return completion
 
     async def frames(self, answer: Answer) -> Frames:
         """The role of each choice, what it says, why it ended; then the usage, if asked for."""
         for index in range(answer.num_choices):
-            first = self._chunk(_chunk_choice(index, {"role": "assistant", "content": ""}))
+            first = self._chunk(answer, _chunk_choice(index, {"role": "assistant", "content": ""}))
             if self._token_ids and index == 0:
                 first["prompt_token_ids"] = answer.prompts[0].line.ids.tolist()
             yield Frame(first)
         # Ids and log probabilities whose text is still held back wait for the next chunk of their choice.
         waiting = [_Gathered() for _ in range(answer.num_choices)]
         async for event in answer:
+            if isinstance(event, PromptAdvanced):
+                chunk = self._chunk(answer, _chunk_choice(event.first_choice, {}))
+                chunk["prompt_progress"] = progress_of(event.progress)
+                yield Frame(chunk)
             if not isinstance(event, Piece):
                 continue
             held = waiting[event.choice]
@@ -126,9 +141,9 @@ class ChatShell:
                 if self._token_ids:
                     choice["token_ids"] = held.ids
                 held = waiting[event.choice] = _Gathered()
-                yield Frame(self._chunk(choice))
-        if self._include_usage:
-            final = self._chunk()
+                yield Frame(self._chunk(answer, choice))
+        if self._usage.is_included:
+            final = self._chunk(answer)
             final["usage"] = usage_of(answer.usage())
             yield Frame(final)
         yield Frame(DONE)
@@ -136,7 +151,7 @@ class ChatShell:
     def error_frame(self, error: ApiError) -> Frame:
         return Frame(openai_body(error))
 
-    def _chunk(self, *choices: ChatChunkChoice) -> ChatCompletionChunk:
+    def _chunk(self, answer: Answer, *choices: ChatChunkChoice) -> ChatCompletionChunk:
         chunk: ChatCompletionChunk = {
             "id": self._id,
             "object": "chat.completion.chunk",
@@ -144,8 +159,7 @@ class ChatShell:
             "model": self._model,
             "choices": list(choices),
         }
-        if self._include_usage:
-            chunk["usage"] = None
+        self._usage.add_to(chunk, answer)
         return chunk
 
     def _entries(self, piece: Piece) -> list[TokenLogprobEntry]:

@@ -5,7 +5,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
 from tokenline.engine.request import TokenLogprob
-from tokenline.fields import IDENTITY
+from tokenline.fields import Places
 from tokenline.parse.delta import ContentDelta, TokenBytes
 from tokenline.server.body import read_body, takes
 from tokenline.server.errors import ApiError, api_errors, openai_body
@@ -16,18 +16,22 @@ from tokenline.server.openai.answers import (
     CompletionChoice,
     CompletionLogprobs,
     ErrorObject,
+    PromptLogprobs,
+    PromptProgressObject,
     finish_reason_of,
     now_s,
+    progress_of,
     usage_of,
 )
-from tokenline.server.openai.logprobs import completion_logprobs
+from tokenline.server.openai.logprobs import completion_logprobs, echoed_logprobs, joined_logprobs, prompt_logprobs
 from tokenline.server.openai.read import text_request
+from tokenline.server.openai.stream_usage import StreamUsage
 from tokenline.server.openai.wire import CompletionBody
 from tokenline.server.respond import respond
 from tokenline.server.sse import Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer, Prompt
-from tokenline.service.events import Piece
+from tokenline.service.events import Event, Piece, PromptAdvanced, PromptDone
 
 
 def completion_routes(state: ServerState) -> APIRouter:
@@ -44,7 +48,7 @@ def completion_routes(state: ServerState) -> APIRouter:
         caller = state.caller(http)
         body = await read_body(http, CompletionBody, max_bytes=state.settings.max_body_bytes)
         model = state.model_name(body.model)
-        with api_errors(record.id, IDENTITY):
+        with api_errors(record.id, Places(body.moved)):
             request = text_request(body, record.id, caller)
         shell = CompletionShell(body, record.id, model, state.service.renderer.tokenizer)
         return await respond(http, state, request, shell, stream=bool(body.stream))
@@ -61,41 +65,56 @@ class CompletionShell:
         self._model = model
         self._created = now_s()
         self._tokens = tokens
-        self._token_ids = bool(body.return_token_ids)
-        self._include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+        self._usage = StreamUsage(body.stream_options)
 
     async def whole(self, answer: Answer) -> Completion:
         """The whole answer, put together from the same events that a stream would send."""
         texts = self._texts(answer)
         async for event in answer:
-            if isinstance(event, Piece):
-                texts[event.choice].add(event)
-        choices: list[CompletionChoice] = []
-        for index, text in enumerate(texts):
-            choice = text.take(index)
-            if self._token_ids:
-                choice["prompt_token_ids"] = text.prompt.line.ids.tolist()
-            choices.append(choice)
+            self._take(event, answer, texts)
+        choices = [text.take(index) for index, text in enumerate(texts)]
         return {**self._chunk(*choices), "usage": usage_of(answer.usage())}
 
     async def frames(self, answer: Answer) -> Frames:
-        """Each choice's text in pieces; the first repeats its prompt with `echo`."""
+        """Each choice's text in pieces; the first repeats its prompt with `echo`, once its tokens are scored if they
+        are to be.
+        """
         texts = self._texts(answer)
         for index, text in enumerate(texts):
-            if self._body.echo or self._token_ids:
-                choice = text.take(index)
-                if self._token_ids:
-                    choice["prompt_token_ids"] = text.prompt.line.ids.tolist()
-                yield self._frame(choice)
+            if text.says_prompt and not text.is_waiting:
+                yield self._frame(answer, text.take(index))
         async for event in answer:
+            if isinstance(event, PromptAdvanced):
+                yield self._frame(answer, _empty_choice(event.first_choice), progress_of(event.progress))
+            self._take(event, answer, texts)
+            if isinstance(event, PromptDone) and self._scores_echo:
+                for index in answer.choices_of(event.prompt):
+                    yield self._frame(answer, texts[index].take(index))
             if isinstance(event, Piece):
                 text = texts[event.choice]
-                text.add(event)
-                if text.has_text or event.end is not None:
-                    yield self._frame(text.take(event.choice))
-        if self._include_usage:
+                if not text.is_waiting and (text.has_text or event.end is not None):
+                    yield self._frame(answer, text.take(event.choice))
+        if self._usage.is_included:
             yield Frame({**self._chunk(), "usage": usage_of(answer.usage())})
         yield Frame(DONE)
+
+    @property
+    def _scores_echo(self) -> bool:
+        return bool(self._body.echo) and self._body.logprobs is not None
+
+    def _take(self, event: Event, answer: Answer, texts: list["_Text"]) -> None:
+        """Hand an event to the choices that it is about."""
+        if isinstance(event, Piece):
+            texts[event.choice].add(event)
+        if isinstance(event, PromptDone) and event.logprobs is not None:
+            body, line, scores = self._body, answer.prompts[event.prompt].line, event.logprobs
+            echoed, listed = None, None
+            if body.logprobs is not None and self._scores_echo:
+                echoed = echoed_logprobs(self._tokens, line, scores, body.logprobs)
+            if body.prompt_logprobs is not None:
+                listed = prompt_logprobs(self._tokens, line, scores, body.prompt_logprobs)
+            for index in answer.choices_of(event.prompt):
+                texts[index].take_scores(echoed, listed)
 
     def error_frame(self, error: ApiError) -> Frame:
         return Frame(openai_body(error))
@@ -103,10 +122,11 @@ class CompletionShell:
     def _texts(self, answer: Answer) -> list["_Text"]:
         return [_Text(self._body, self._tokens, answer.prompt_of(choice)) for choice in range(answer.num_choices)]
 
-    def _frame(self, choice: CompletionChoice) -> Frame:
+    def _frame(self, answer: Answer, choice: CompletionChoice, progress: PromptProgressObject | None = None) -> Frame:
         chunk = self._chunk(choice)
-        if self._include_usage:
-            chunk["usage"] = None
+        if progress is not None:
+            chunk["prompt_progress"] = progress
+        self._usage.add_to(chunk, answer)
         return Frame(chunk)
 
     def _chunk(self, *choices: CompletionChoice) -> Completion:
@@ -119,18 +139,26 @@ class CompletionShell:
         }
 
 
+def _empty_choice(index: int) -> CompletionChoice:
+    return {"index": index, "text": "", "logprobs": None, "finish_reason": None}
+
+
 class _Text:
-    """One choice: what has come since it was last taken, all of it or a chunk's worth."""
+    """One choice: what has come since it was last taken, all of it or a chunk's worth. It begins with what is said of
+    its prompt.
+    """
 
     def __init__(self, body: CompletionBody, tokens: TokenBytes, prompt: Prompt):
         self.prompt = prompt
+        self.says_prompt = bool(body.echo or body.return_token_ids)  # and has not done so yet
+        self.is_waiting = bool(body.echo) and body.logprobs is not None  # for the log probabilities of its prompt
         self._body = body
         self._tokens = tokens
         self._before = len(prompt.line.text) if body.echo else 0  # characters ahead of the generated text
         self._finish_reason: str | None = None
+        self._echoed: CompletionLogprobs | None = None
+        self._prompt_logprobs: PromptLogprobs | None = None
         self._clear()
-        if body.echo:
-            self._text.append(prompt.line.text)
 
     def _clear(self) -> None:
         self._text: list[str] = []
@@ -142,6 +170,10 @@ class _Text:
     def has_text(self) -> bool:
         return any(self._text)
 
+    def take_scores(self, echoed: CompletionLogprobs | None, listed: PromptLogprobs | None) -> None:
+        """The log probabilities of the prompt, as `logprobs` and as `prompt_logprobs` have them."""
+        self._echoed, self._prompt_logprobs, self.is_waiting = echoed, listed, False
+
     def add(self, piece: Piece) -> None:
         self._text += [delta.text for delta in piece.deltas if isinstance(delta, ContentDelta)]
         self._ids += piece.ids
@@ -151,17 +183,27 @@ class _Text:
             self._finish_reason = finish_reason_of(piece.end)
 
     def take(self, index: int) -> CompletionChoice:
+        body, text = self._body, "".join(self._text)
         logprobs: CompletionLogprobs | None = None
-        if self._body.logprobs is not None:
+        if body.logprobs is not None:
             offsets = [self._before + offset for offset in self._offsets]
-            logprobs = completion_logprobs(self._tokens, self._ids, self._logprobs, offsets)
+            logprobs = completion_logprobs(self._tokens, self._ids, self._logprobs, offsets, body.logprobs)
+            if self._echoed is not None:
+                logprobs, self._echoed = joined_logprobs(self._echoed, logprobs), None
+        if self.says_prompt and body.echo:
+            text = self.prompt.line.text + text
         choice: CompletionChoice = {
             "index": index,
-            "text": "".join(self._text),
+            "text": text,
             "logprobs": logprobs,
             "finish_reason": self._finish_reason,
         }
-        if self._body.return_token_ids:
+        if body.return_token_ids:
             choice["token_ids"] = self._ids
+            if self.says_prompt:
+                choice["prompt_token_ids"] = self.prompt.line.ids.tolist()
+        if self._prompt_logprobs is not None:
+            choice["prompt_logprobs"] = self._prompt_logprobs
+        self.says_prompt = False
         self._clear()
         return choice

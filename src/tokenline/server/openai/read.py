@@ -1,25 +1,22 @@
 """Wire in: from the bodies of OpenAI's protocol to the service's requests. Faults are FieldErrors.
 
-A constraint on the answer may come as `response_format` or by vLLM's names; one request has at most one. Where it came
-from, and other fields that have another name here than in the service, the request's `places` remember.
+Fields that have another name here than in the service, the request's `places` remember.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from tokenline.fields import FieldError, Path, Places, shown
-from tokenline.grammar.spec import Choice, Grammar, JsonSchema, Regex
 from tokenline.render.chat_input import ChatInput
-from tokenline.server.openai.wire import ChatBody, CompletionBody, GenerationBody, TemplateBody
+from tokenline.server.openai.constraints import output_format
+from tokenline.server.openai.thinking import read_thinking
+from tokenline.server.openai.tool_choice import read_tool_choice
+from tokenline.server.openai.wire import NO_LIMIT, ChatBody, CompletionBody, GenerationBody, TemplateBody
 from tokenline.service.request import (
     CacheWishes,
     ChatRequest,
     Limits,
-    NamedTool,
-    OutputFormat,
     Sampling,
     TextRequest,
-    ToolChoice,
 )
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's, for text completions
@@ -32,24 +29,25 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
     """What a chat completion asks for."""
     if body.top_logprobs and not body.logprobs:
         raise FieldError(("top_logprobs",), "needs ", ("logprobs",), ": true.")
-    _check_stream_options(body)
-    max_tokens, moved = body.max_tokens, {}
+    _check_stream(body)
+    max_tokens, moved = body.max_tokens, dict(body.moved)
     if body.max_completion_tokens is not None:
         max_tokens = body.max_completion_tokens
         moved[("max_tokens",)] = ("max_completion_tokens",)
-    output, place = _output(body)
+    output, place = output_format(body)
     return ChatRequest(
         id=request_id,
         caller=caller,
         chat=chat_input(body),
-        tool_choice=_tool_choice(body.tool_choice),
+        tool_choice=read_tool_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        sampling=_sampling(body, (body.top_logprobs or 0) if body.logprobs else None),
+        sampling=_sampling(body, (body.top_logprobs or 0) if body.logprobs else None, body.prompt_logprobs),
         limits=_limits(body, max_tokens),
         cache=CacheWishes(
             key=body.prompt_cache_key, salt=body.cache_salt, retention_s=_retention_s(body.prompt_cache_retention)
         ),
         output=output,
+        reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
         places=Places({**moved, ("output",): place, ("logprobs",): ("top_logprobs",)}),
     )
@@ -57,7 +55,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
 
 def text_request(body: CompletionBody, request_id: str, caller: str | None) -> TextRequest:
     """What a text completion asks for."""
-    _check_stream_options(body)
+    _check_stream(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise FieldError(
             ("best_of",),
@@ -66,40 +64,39 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
             f" ({body.n or 1}).",
             code="unsupported_parameter",
         )
-    if body.echo and body.logprobs is not None:
-        raise FieldError(
-            ("logprobs",),
-            "is not supported with ",
-            ("echo",),
-            ": there are no log probabilities of the prompt.",
-            code="unsupported_parameter",
-        )
-    output, place = _output(body)
+    if body.suffix and body.echo:
+        raise FieldError(("suffix",), "cannot be combined with ", ("echo",), ": true.")
+    output, place = output_format(body)
     prompts, listed = read_prompts(body.prompt)
+    scored: dict[Path, Path] = {} if body.prompt_logprobs is not None else {("prompt_logprobs",): ("logprobs",)}
     return TextRequest(
         id=request_id,
         caller=caller,
         prompts=prompts,
+        suffix=body.suffix or None,
         listed=listed,
-        sampling=_sampling(body, body.logprobs),
+        sampling=_sampling(body, body.logprobs, _scored(body)),
         limits=_limits(body, body.max_tokens, DEFAULT_MAX_TOKENS),
         cache=CacheWishes(salt=body.cache_salt),
         output=output,
+        reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
-        places=Places({("output",): place}),
+        places=Places({**body.moved, ("output",): place, **scored}),
     )
 
 
 def chat_input(body: TemplateBody) -> ChatInput:
     """What the template gets to see: messages and tools exactly as they came."""
     continues = bool(body.continue_final_message)
+    thinking = read_thinking(body)
     return ChatInput(
         messages=body.messages,
         tools=body.tools or None,
         add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=continues,
         template_kwargs=dict(body.chat_template_kwargs or {}),
-        reasoning_effort=body.reasoning_effort,
+        reasoning_effort=thinking.effort,
+        thinking=thinking.on,
     )
 
 
@@ -120,22 +117,44 @@ def read_prompts(given: Any) -> tuple[tuple[str | list[Any], ...], bool]:
     return tuple(given), True
 
 
-def _sampling(body: GenerationBody, logprobs: int | None) -> Sampling:
+def _scored(body: CompletionBody) -> int | None:
+    """How many log probabilities of each of the prompt's tokens are needed: for `prompt_logprobs`, and for `echo`."""
+    asked = [body.prompt_logprobs, body.logprobs if body.echo else None]
+    return max((count for count in asked if count is not None), default=None)
+
+
+def _sampling(body: GenerationBody, logprobs: int | None, prompt_logprobs: int | None) -> Sampling:
+    _check_window(body)
     return Sampling(
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
         min_p=body.min_p,
-        seed=body.seed,
+        seed=None if body.seed == -1 else body.seed,  # -1: a random one, as in llama.cpp and vLLM
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
         repetition_penalty=body.repetition_penalty,
         logit_bias=body.logit_bias or {},
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
     )
 
 
+def _check_window(body: GenerationBody) -> None:
+    """llama.cpp's penalties may look at the last tokens only; those here do not. Without a penalty it is no matter."""
+    repetition, others = body.repetition_penalty, (body.presence_penalty, body.frequency_penalty)
+    if body.repeat_last_n not in (None, -1) and (repetition not in (None, 1) or any(others)):
+        raise FieldError(
+            ("repeat_last_n",),
+            f"({body.repeat_last_n}) is not supported beside a penalty: penalties count the whole prompt and answer; "
+            "send -1.",
+            code="unsupported_parameter",
+        )
+
+
 def _limits(body: GenerationBody, max_tokens: int | None, default_max_tokens: int | None = None) -> Limits:
+    if max_tokens == NO_LIMIT:
+        max_tokens = default_max_tokens = None
     return Limits(
         n=1 if body.n is None else body.n,
         max_tokens=max_tokens,
@@ -154,84 +173,8 @@ def _retention_s(asked: str | None) -> float | None:
     return DAY_S if asked == "24h" else 0.0
 
 
-def _check_stream_options(body: GenerationBody) -> None:
+def _check_stream(body: GenerationBody) -> None:
+    if body.prompt_logprobs is not None and body.stream:
+        raise FieldError(("prompt_logprobs",), "cannot be combined with ", ("stream",), ": true.")
     if body.stream_options is not None and not body.stream:
         raise FieldError(("stream_options",), "is only for ", ("stream",), ": true.")
-
-
-def _tool_choice(wanted: Any) -> ToolChoice | None:
-    if wanted in (None, "none", "auto", "required"):
-        return wanted
-    if isinstance(wanted, dict) and wanted.get("type") == "function":
-        function = wanted.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if isinstance(name, str):
-            return NamedTool(name)
-    raise FieldError(
-        ("tool_choice",),
-        'must be "none", "auto", "required" or {"type": "function", "function": {"name": …}}; '
-        f"got {shown(wanted)}.",
-    )
-
-
-def _output(body: GenerationBody) -> tuple[OutputFormat | None, Path]:
-    """What `response_format` and the guided fields ask for, and where it stands."""
-    found: list[tuple[OutputFormat, Path]] = []
-    if (from_format := _response_format(body.response_format)) is not None:
-        found.append(from_format)
-    guided: dict[Path, Any] = {
-        (f"guided_{kind}",): getattr(body, f"guided_{kind}") for kind in ("json", "regex", "choice", "grammar")
-    }
-    if body.structured_outputs is not None:
-        known = ("json", "regex", "choice", "grammar", "json_object")
-        for kind, value in body.structured_outputs.items():
-            place = ("structured_outputs", kind)
-            if kind not in known:
-                raise FieldError(
-                    place, f"is not supported; one of {', '.join(known)} is.", code="unsupported_parameter"
-                )
-            guided[place] = value
-    found += [
-        (_guided(place, value), place) for place, value in guided.items() if value is not None and value is not False
-    ]
-    if len(found) > 1:
-        raise FieldError(found[1][1], "cannot be combined with ", found[0][1], ".")
-    return found[0] if found else (None, ("response_format",))
-
-
-def _response_format(chosen: Mapping[str, Any] | None) -> tuple[OutputFormat, Path] | None:
-    if chosen is None or chosen == {"type": "text"}:
-        return None
-    kind = chosen.get("type")
-    if kind == "json_object":
-        return JsonSchema({"type": "object"}), ("response_format",)
-    if kind != "json_schema":
-        raise FieldError(
-            ("response_format", "type"), f'must be "text", "json_object" or "json_schema"; got {shown(kind)}.'
-        )
-    named = chosen.get("json_schema")
-    place = ("response_format", "json_schema", "schema")
-    if not isinstance(named, dict) or not isinstance(named.get("schema"), dict):
-        raise FieldError(place, "must be an object (a JSON schema).", code="invalid_type")
-    return JsonSchema(named["schema"]), place
-
-
-def _guided(place: Path, value: Any) -> OutputFormat:
-    kind = str(place[-1]).removeprefix("guided_")
-    if kind == "json_object":
-        _must(value is True, place, "true or false", value)
-        return JsonSchema({"type": "object"})
-    if kind == "json":
-        _must(isinstance(value, dict), place, "an object (a JSON schema)", value)
-        return JsonSchema(value)
-    if kind == "choice":
-        texts = isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
-        _must(texts, place, "a non-empty array of strings", value)
-        return Choice(tuple(value))
-    _must(isinstance(value, str), place, "a string", value)
-    return Regex(value) if kind == "regex" else Grammar(value)
-
-
-def _must(holds: bool, place: Path, accepted: str, given: Any) -> None:
-    if not holds:
-        raise FieldError(place, f"must be {accepted}; got {shown(given)}.", code="invalid_type")

@@ -7,14 +7,14 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
 from tokenline.engine.request import Namespace
-from tokenline.fields import IDENTITY, FieldError
+from tokenline.fields import FieldError, Places
 from tokenline.render.check import check_ids
-from tokenline.server.body import read_body, takes
+from tokenline.server.body import Body, read_body, takes
 from tokenline.server.errors import api_errors
 from tokenline.server.log import record_of
-from tokenline.server.openai.answers import PromptObject, TokensObject
+from tokenline.server.openai.answers import InputTokens, PromptObject, TokensObject
 from tokenline.server.openai.read import chat_input
-from tokenline.server.openai.wire import DetokenizeBody, TemplateBody, TokenizeBody
+from tokenline.server.openai.wire import ChatBody, DetokenizeBody, TemplateBody, TokenizeBody
 from tokenline.server.state import ServerState
 from tokenline.service.prepare import check_salt
 
@@ -25,8 +25,8 @@ def token_routes(state: ServerState) -> APIRouter:
     service = state.service
     tokenizer = service.renderer.tokenizer
 
-    def faults(http: HTTPRequest) -> AbstractContextManager[None]:
-        return api_errors(record_of(http).id, IDENTITY)
+    def faults(http: HTTPRequest, body: Body) -> AbstractContextManager[None]:
+        return api_errors(record_of(http).id, Places(body.moved))
 
     @router.post("/tokenize", responses={200: {"model": TokensObject}}, openapi_extra=takes(TokenizeBody))
     async def tokenize(http: HTTPRequest) -> Response:
@@ -34,11 +34,27 @@ def token_routes(state: ServerState) -> APIRouter:
         caller = state.caller(http)
         body = await read_body(http, TokenizeBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        with faults(http):
+        with faults(http, body):
             ids = await tokenize_body(state, body, caller)
         answer: TokensObject = {"count": len(ids), "max_model_len": service.engine.limits.max_model_len, "tokens": ids}
         if body.return_token_strs:
             answer["token_strs"] = [tokenizer.token_bytes(i).decode(errors="replace") for i in ids]
+        return JSONResponse(answer)
+
+    @router.post(
+        "/v1/chat/completions/input_tokens", responses={200: {"model": InputTokens}}, openapi_extra=takes(ChatBody)
+    )
+    async def input_tokens(http: HTTPRequest) -> Response:
+        """How many tokens the prompt of a chat completion has."""
+        caller = state.caller(http)
+        body = await read_body(http, ChatBody, max_bytes=max_bytes)
+        state.model_name(body.model)
+        with faults(http, body):
+            check_salt(body.cache_salt)
+            namespace = Namespace(caller=caller, salt=body.cache_salt)
+            chat = chat_input(body)
+            line = await service.chat_line(chat, namespace, body.size, to_count=True)
+        answer: InputTokens = {"object": "response.input_tokens", "input_tokens": len(line)}
         return JSONResponse(answer)
 
     @router.post("/detokenize", responses={200: {"model": PromptObject}}, openapi_extra=takes(DetokenizeBody))
@@ -47,7 +63,7 @@ def token_routes(state: ServerState) -> APIRouter:
         state.caller(http)
         body = await read_body(http, DetokenizeBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        with faults(http):
+        with faults(http, body):
             check_ids(body.tokens, tokenizer.vocab_size, ("tokens",))
         return JSONResponse({"prompt": tokenizer.decode(body.tokens)})
 
@@ -57,7 +73,7 @@ def token_routes(state: ServerState) -> APIRouter:
         state.caller(http)
         body = await read_body(http, TemplateBody, max_bytes=max_bytes)
         state.model_name(body.model)
-        with faults(http):
+        with faults(http, body):
             return JSONResponse({"prompt": await service.chat_text(chat_input(body), body.size)})
 
     return router

@@ -12,8 +12,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tokenline.server.body import Body
+from tokenline.server.openai import aliases
 from tokenline.server.openai.unsupported import CHAT, COMPLETION, Refusal, refuse_unsupported
-from tokenline.service.request import RANGES, SALT, STOP, STOP_IDS
+from tokenline.service.request import RANGES, SALT, STOP, STOP_IDS, TEXT_RANGES, Range
+
+NO_LIMIT = -1  # llama.cpp's, of `max_tokens`
 
 
 def _ranged(name: str) -> Any:
@@ -22,8 +25,18 @@ def _ranged(name: str) -> Any:
     return Field(default=None, description=accepted.accepted, json_schema_extra=bounds)
 
 
+def _max_tokens(ranges: Mapping[str, Range] = RANGES) -> Any:
+    accepted = f"{ranges['max_tokens'].accepted}, or {NO_LIMIT} for as many as there is room for"
+    bounds: dict[str, Any] = {"minimum": NO_LIMIT, "maximum": ranges["max_tokens"].high}
+    return Field(default=None, description=accepted, json_schema_extra=bounds)
+
+
 def _switch() -> Any:
     return Field(default=None, description="true or false")
+
+
+def _integer() -> Any:
+    return Field(default=None, description="an integer")
 
 
 def _text() -> Any:
@@ -36,6 +49,18 @@ def _object() -> Any:
 
 def _one_to_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+def _pairs_to_object(value: Any) -> Any:
+    """llama.cpp's forms of `logit_bias`: an array of pairs, and `false` for a token that must not come."""
+    if isinstance(value, list):
+        pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is int]
+        if len(pairs) != len(value):
+            return value
+        value = {str(token_id): bias for token_id, bias in pairs}
+    if isinstance(value, dict):
+        return {key: -100 if bias is False else bias for key, bias in value.items()}
+    return value
 
 
 class NamedBody(Body):
@@ -51,20 +76,21 @@ class NamedBody(Body):
 
     @classmethod
     def known_fields(cls) -> set[str]:
-        return {*cls.model_fields, *cls.unsupported}
+        return {*super().known_fields(), *cls.unsupported}
 
 
 class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # vLLM's: with include_usage, on every chunk
     include_obfuscation: bool | None = None  # OpenAI pads chunks; this server never does
 
 
 class GenerationBody(NamedBody):
     """What chat and text completions have in common."""
 
-    max_tokens: int | None = _ranged("max_tokens")
+    max_tokens: int | None = _max_tokens()
     n: int | None = _ranged("n")
     stream: bool | None = _switch()
     stream_options: StreamOptions | None = None
@@ -75,35 +101,49 @@ class GenerationBody(NamedBody):
     seed: int | None = _ranged("seed")
     presence_penalty: float | None = _ranged("presence_penalty")
     frequency_penalty: float | None = _ranged("frequency_penalty")
-    logit_bias: dict[str, float] | None = Field(
-        default=None, description="an object of token ids (as strings) and numbers from -100 to 100"
+    logit_bias: Annotated[dict[str, float] | None, BeforeValidator(_pairs_to_object)] = Field(
+        default=None,
+        description="an object of token ids (as strings) and numbers from -100 to 100, or an array of such pairs",
     )
 
     # Extensions, named as in vLLM.
     top_k: int | None = _ranged("top_k")
     min_p: float | None = _ranged("min_p")
     repetition_penalty: float | None = _ranged("repetition_penalty")
+    repeat_last_n: int | None = _integer()  # llama.cpp's
     min_tokens: int | None = _ranged("min_tokens")
+    prompt_logprobs: int | None = _ranged("prompt_logprobs")
     stop_token_ids: list[int] | None = Field(default=None, description=STOP_IDS)
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
+    return_progress: bool | None = _switch()  # llama.cpp's
     cache_salt: str | None = Field(default=None, description=SALT)
     response_format: dict[str, Any] | None = _object()
-    # `read` says how these are read; the grammar room, which of them can be enforced.
+    # `constraints` says how these are read; the grammar room, which of them can be enforced.
     structured_outputs: dict[str, Any] | None = _object()
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
+    guided_json_object: Any = None
+    json_schema: Any = None
+    regex: Any = None
+    grammar: Any = None
+    ebnf: Any = None
+    json_mode: Any = None
+    format: Any = None
 
     user: str | None = _text()
 
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class TemplateBody(NamedBody):
     """What becomes a line by the chat template."""
+
+    aliases = aliases.TEMPLATE
 
     messages: list[Any] | None = Field(  # needed, except where there is a `prompt`; `read.chat_input` says so
         default=None, description="a non-empty array of messages"
@@ -115,14 +155,21 @@ class TemplateBody(NamedBody):
     reasoning_effort: Effort | None = Field(
         default=None, description='one of "none", "minimal", "low", "medium", "high", "xhigh", "max"'
     )
+    # `thinking` says how these are read.
+    enable_thinking: bool | None = _switch()
+    thinking: Any = None
+    think: Any = None
+    reasoning: dict[str, Any] | None = _object()
+    thinking_budget: Any = None
 
 
 class ChatBody(TemplateBody, GenerationBody):
     """POST /v1/chat/completions"""
 
     unsupported = CHAT
+    aliases = aliases.CHAT
 
-    max_completion_tokens: int | None = _ranged("max_tokens")
+    max_completion_tokens: int | None = _max_tokens()
     logprobs: bool | None = _switch()
     top_logprobs: int | None = _ranged("logprobs")
     tool_choice: Any = None  # "none" | "auto" | "required" | {"type": "function", "function": {"name": ...}}
@@ -143,8 +190,11 @@ class CompletionBody(GenerationBody):
     """POST /v1/completions"""
 
     unsupported = COMPLETION
+    aliases = aliases.GENERATION
 
     prompt: Any = Field(description="a string, an array of strings, an array of token ids, or an array of those")
+    max_tokens: int | None = _max_tokens(TEXT_RANGES)
+    suffix: str | None = _text()
     echo: bool | None = _switch()
     logprobs: int | None = _ranged("logprobs")
     best_of: int | None = _ranged("n")

@@ -1,0 +1,5 @@
+"""`python -m tokenline` is `tokenline`."""
+
+from tokenline.cli.main import app
+
+app()
