@@ -123,7 +123,8 @@ def check(renderer: Renderer, reference: Any, source: str, chat: ChatInput, shar
         line = None
         if "left out" in error.message:  # Firefunction's template takes tools by another name
             return
-    if not beyond and not (expected is not None and hides_a_system_message(chat, expected)):
+    changed = expected is not None and (hides_a_system_message(chat, expected) or "\ue000" in expected)
+    if not beyond and not changed:
         assert (None if line is None else line.text) == expected
     if line is not None:
         chats.assert_spans_true(request, line.text, line.spans)

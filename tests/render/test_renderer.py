@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.render import chats
-from tests.render.models import renderer, template_source, tokenizer, write_sentencepiece
+from tests.render.models import renderer, template_source, tokenizer, vocabulary_file, write_sentencepiece
 from tests.tiny import write_tokenizer
 from tokenline.ids import common_prefix
 from tokenline.models.errors import ModelError
 from tokenline.render.chat_input import ChatInput
+from tokenline.render.chat_renderer import CHATML
 from tokenline.render.errors import RenderError
 from tokenline.render.line import Origin
 from tokenline.render.memory import IdMemory
@@ -348,3 +349,9 @@ def test_five_turns_with_tools_and_thinking_share_every_token() -> None:
         assert common_prefix(later.ids, line.ids) == len(line.ids)
         assert later.ids.tolist()[len(line.ids) :][: len(generated)] == generated
         line = later
+
+
+def test_a_renderer_says_what_to_check_its_templates_by() -> None:
+    file = vocabulary_file("qwen2")
+    assert Renderer.from_model(file).template_source == str(file)
+    assert Renderer.from_model(file, chat_template=CHATML).template_source == "the file of --chat-template"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.cells import cell_len
 
-from tokenline.cli.console import CommandError, printable, progress_bars, stdout
+from tokenline.cli.console import CommandError, printable, progress_bars, stderr, stdout
 from tokenline.cli.pull import MODEL_HELP
 from tokenline.cli.serve_options import read_template
 
@@ -47,7 +47,8 @@ def render(
         from tokenline.render.renderer import Renderer
 
         path = resolve_model(model, progress=progress)
-    renderer = Renderer.from_model(path, chat_template=template)
+    with stderr().status("reading the tokenizer"):
+        renderer = Renderer.from_model(path, chat_template=template)
     line = line_of_request(data, renderer)
     tokens = list(token_origins(line, renderer.tokenizer))
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenline.cli.console import CommandError, printable, progress_bars, stdout
+from tokenline.cli.console import CommandError, printable, progress_bars, stderr, stdout
 from tokenline.cli.pull import MODEL_HELP
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def _examine(target: str | None) -> "Stability":
         from tokenline.render.renderer import Renderer
 
         path = resolve_model(target, progress=progress)
-    return Renderer.from_model(path).stability()
+    with stderr().status("checking the chat template"):
+        return Renderer.from_model(path).stability()
 
 
 def as_dict(found: "Stability") -> dict[str, Any]:

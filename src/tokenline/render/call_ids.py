@@ -28,12 +28,12 @@ class CallIds:
     def named(self, call: dict[str, Any]) -> dict[str, Any]:
         """The call with its id."""
         if self._form is IdForm.NAMED:
-            id = call.get("id")
-            name = concat([literal("functions."), call["function"]["name"], literal(f":{self._count}")])
-            if id is None or not re.fullmatch(rf"functions\.{re.escape(call['function']['name'])}:\d+", id):
-                call = {**call, "id": name}
-                if id is not None:
-                    self._given[id] = name
+            id, function = call.get("id"), call["function"]["name"]
+            own = re.fullmatch(rf"functions\.{re.escape(function)}:(\d+)", id or "")
+            number = own[1] if own else str(self._count)
+            call = {**call, "id": concat([literal("functions."), function, literal(f":{number}")])}
+            if id is not None:
+                self._given[id] = call["id"]
         elif self._form is IdForm.NINE:
             call = {**call, "id": nine_characters(call["id"] if call.get("id") is not None else f"call {self._count}")}
         self._count += 1

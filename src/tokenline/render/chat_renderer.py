@@ -14,7 +14,7 @@ from tokenline.render.check import check_chat
 from tokenline.render.errors import RenderError
 from tokenline.render.left_out import left_out, seems_whole
 from tokenline.render.needs import TemplateNeeds, find_needs
-from tokenline.render.normalize import Normalized, normalize
+from tokenline.render.normalize import Normalized, insert_texts, normalize
 from tokenline.render.provenance import from_request, literal
 from tokenline.render.sandbox import Clock
 from tokenline.render.template import ChatTemplate
@@ -128,7 +128,8 @@ class ChatRenderer:
                 text = render(variables)
         except RenderError as error:
             raise error if error.path else _with_place(error, render, variables, normalized) from error
-        return Rendering(text, sent)
+        text = insert_texts(text, normalized.texts, self.needs(tools=bool(chat.tools)))
+        return Rendering(text if traced else str.__str__(text), sent)
 
     def variables(
         self, chat: ChatInput, *, traced: bool = False, hidden_systems: Set[int] = frozenset()

@@ -54,8 +54,9 @@ class TemplateNeeds:
     no_content: NoContent
     ids: IdForm
     single_calls: bool  # it refuses or drops a second call in one message, and takes two messages instead
-    text_apart: bool  # it drops the text beside calls, and shows it in a message of its own
+    text_apart: bool  # it drops or misplaces the text beside calls, and shows it in a message of its own
     thought_apart: bool  # the same where the message has reasoning as well
+    text_lost: tuple[str, str] | None  # it drops that text in any case: what it writes before an answer, before a call
     results: bool  # it shows what tools returned
     tools: bool  # it shows the request's tools, or says itself why not
     system: bool  # it accepts a system message
@@ -132,6 +133,7 @@ class _Probe:
     def needs(self) -> TemplateNeeds:
         self.find_form_of_calls()
         by_template = self.style is CallStyle.TEMPLATE
+        apart = by_template and self.wants_text_apart({})
         results = self.shows([self.USER, self.calling(self.call()), self.result("probe outcome")], "probe outcome")
         return TemplateNeeds(
             roles=self.roles(results),
@@ -142,7 +144,8 @@ class _Probe:
             no_content=self.no_content,
             ids=self.ids() if by_template else IdForm.ANY,
             single_calls=by_template and self.wants_single_calls(),
-            text_apart=by_template and self.wants_text_apart({}),
+            text_apart=apart,
+            text_lost=self.openings() if by_template and not apart and self.loses_text() else None,
             thought_apart=by_template and self.wants_text_apart({"reasoning_content": "hm", "thinking": "hm"}),
             results=results,
             tools=self.shows_tools(),
@@ -164,7 +167,7 @@ class _Probe:
             outputs = [
                 output for output in (self.attempt([self.USER, self.calling(self.call(), content="")]),) if output
             ]
-        if outputs and not any(self.FUNCTION in output for output in outputs):
+        if outputs and not any(self.VALUE in output for output in outputs):
             self.style = self.style_in_text()
         self.arguments_text = self.wants_text(found)
         self.no_content = self.form_of_no_content(found)
@@ -183,7 +186,7 @@ class _Probe:
         if copied:
             return not any(self.has_own_form(of_object, of_text) for of_object, of_text in copied)
         objects = any(self.KEY in of_object and f"'{self.KEY}'" not in of_object for of_object, _ in pairs)
-        return not objects and any(self.FUNCTION in of_text for _, of_text in pairs)
+        return not objects and any(self.VALUE in of_text for _, of_text in pairs)
 
     def has_own_form(self, of_object: str, of_text: str) -> bool:
         """Whether an object's members are shown, neither as JSON in the place where the text stands nor as Python."""
@@ -200,7 +203,7 @@ class _Probe:
     def form_of_no_content(self, found: Mapping[tuple[bool, NoContent], str | None]) -> NoContent:
         """As transformers has it, which drops what is null, unless only another form shows the call."""
         outputs = {content: found[self.arguments_text, content] for content in NoContent}
-        showing = {content: output for content, output in outputs.items() if output and self.FUNCTION in output}
+        showing = {content: output for content, output in outputs.items() if output and self.VALUE in output}
         if NoContent.ABSENT in showing:
             return NoContent.ABSENT
         if showing:  # the longer one writes "None", or an empty answer beside the call
@@ -229,16 +232,29 @@ class _Probe:
         return self.shows([self.USER, *one_by_one], *wanted)
 
     def wants_text_apart(self, thought: Mapping[str, str]) -> bool:
-        """Whether text beside calls is lost, now or when an answer follows, and is not where it stands apart."""
+        """Whether text beside calls is lost or misplaced, now or once an answer follows, but not when it is apart."""
         text = "probe beside"
 
         def is_shown(*messages: dict[str, Any]) -> bool:
             chat = [self.USER, *messages, self.result()]
-            return all(self.shows([*chat, *more], text, self.KEY) for more in ([], [self.ANSWER, self.USER]))
+            outputs = [self.attempt([*chat, *more]) or "" for more in ([], [self.ANSWER, self.USER])]
+            return all(0 <= output.find(text) < output.find(self.KEY) for output in outputs)
 
         together = self.calling(self.call(), content=text, **thought)
         apart = ({"role": "assistant", "content": text}, self.calling(self.call(), **thought))
         return not is_shown(together) and is_shown(*apart)
+
+    def loses_text(self) -> bool:
+        chat = [self.USER, self.calling(self.call(), content="probe beside"), self.result()]
+        output = self.attempt(chat)
+        return output is not None and self.KEY in output and "probe beside" not in output
+
+    def openings(self) -> tuple[str, str] | None:
+        """What the template writes between a question and an answer, and between it and the name in a call."""
+        answered, called = (self.attempt([self.USER, last]) or "" for last in (self.ANSWER, self.calling(self.call())))
+        start = _common(answered, called)
+        answer, name = answered.find(self.ANSWER["content"], start), called.find(self.FUNCTION, start)
+        return (answered[start:answer], called[start:name]) if answer >= 0 and name > start else None
 
     def roles(self, results: bool) -> frozenset[str]:
         """All roles that may be used: without "tool" where the template silently leaves out a tool's results."""

@@ -16,12 +16,13 @@ from tokenline.render.chat_input import ChatInput
 from tokenline.render.check import REASONING_FIELDS
 from tokenline.render.errors import RenderError
 from tokenline.render.needs import ROLES, CallStyle, NoContent, TemplateNeeds
-from tokenline.render.provenance import Traced, join, literal, standing_for, trace
+from tokenline.render.provenance import Traced, concat, join, literal, standing_for, trace
 from tokenline.render.tool_schemas import ToolForms
 from tokenline.render.traced_json import dump, parse, with_members
 from tokenline.render.turns import (
     Turn,
     join_systems,
+    mark_text_beside_calls,
     one_call_each,
     results_as_user,
     systems_as_user,
@@ -38,6 +39,8 @@ class Normalized:
     messages: list[dict[str, Any]]
     tools: list[Any] | None
     sources: list[int]  # for each message the index of the request's message that it comes from
+    # texts that this template has no place for, by the mark in the call before which they belong (see `insert_texts`)
+    texts: dict[str, str]
 
 
 def normalize(
@@ -69,9 +72,36 @@ def normalize(
         turns = text_before_calls(turns, _no_content(needs), only_with_thought=not needs.text_apart)
     if needs.single_calls:
         turns = one_call_each(turns, _no_content(needs))
+    texts: dict[str, str] = {}
+    if needs.text_lost is not None:
+        turns, texts = mark_text_beside_calls(turns)
     if tools and not needs.tools:
         turns = with_tools(turns, tools_text(tools, needs), system=needs.system)
-    return Normalized([turn.message for turn in turns], tools, [turn.source for turn in turns])
+    return Normalized([turn.message for turn in turns], tools, [turn.source for turn in turns], texts)
+
+
+def insert_texts(rendered: str, texts: Mapping[str, str], needs: TemplateNeeds) -> str:
+    """The rendering with the texts beside calls where the model wrote them: before the words that open the call."""
+    if needs.text_lost is None:
+        return rendered
+    before_answer, before_call = needs.text_lost
+    for mark, text in texts.items():
+        at = rendered.find(mark)
+        if at < 0:
+            continue
+        head, tail = rendered[:at], rendered[at + len(mark) :]
+        if head.endswith(before_call):
+            head = concat(
+                [
+                    head[: len(head) - len(before_call)],
+                    literal(before_answer),
+                    text,
+                    head[len(head) - len(before_call) :],
+                ]
+            )
+        rendered = concat([head, tail])
+        rendered = rendered.replace(mark, literal(""))
+    return rendered
 
 
 def _message(message: Mapping[str, Any], path: Path, needs: TemplateNeeds, ids: CallIds) -> dict[str, Any]:

@@ -7,6 +7,7 @@ call from several threads.
 """
 
 import functools
+import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path as FilePath
@@ -47,6 +48,7 @@ class Renderer:
         `memory`: where the ids of chats are remembered; None for a new one. Raises ModelError.
         """
         self.tokenizer = tokenizer
+        self.template_source = "MODEL"  # what `tokenline template check` has to be given to check these templates
         self.end_ids: frozenset[int] = tokenizer.vocabulary.end_ids
         self.default_sampling: dict[str, Any] = dict(tokenizer.vocabulary.default_sampling)
         sources = dict(tokenizer.vocabulary.chat_templates if templates is None else templates)
@@ -74,7 +76,9 @@ class Renderer:
         model's own; `gguf` is the file at `path` where that has been opened already. Raises ModelError.
         """
         templates = None if chat_template is None else {"default": chat_template}
-        return cls(Tokenizer.from_model(path, gguf), templates, clock=clock)
+        renderer = cls(Tokenizer.from_model(path, gguf), templates, clock=clock)
+        renderer.template_source = shlex.quote(str(path)) if chat_template is None else "the file of --chat-template"
+        return renderer
 
     def apply_template(self, chat: ChatInput) -> str:
         """The rendered chat as text. Raises RenderError."""

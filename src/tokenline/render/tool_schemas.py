@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenline.render.provenance import literal
 from tokenline.render.sandbox import to_json
-from tokenline.render.traced_json import TracedDict, dump, with_members
+from tokenline.render.traced_json import TracedBool, TracedDict, TracedNone, dump, with_members
 
 Show = Callable[[Mapping[str, Any]], str | None]
 
@@ -20,6 +20,7 @@ _OPTIONAL = ("description", "parameters", "properties", "required", "strict", "i
 _SUBSCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 _SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_PROBE_NAME = "probe_tool_name"
 _MAX_KEPT = 1024  # tools whose fitting form is remembered
 
 
@@ -40,14 +41,18 @@ class ToolForms:
 
     def _find(self, written: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
         tool = json.loads(written)
+        tool["function"]["name"] = _PROBE_NAME  # which no template has in its own words
         forms: list[Callable[[Mapping[str, Any]], Mapping[str, Any]]] = [_as_it_is, without_nulls, complete]
         shown = [self._show(form(tool)) for form in forms]
         best = shown[-1]
         if best is None:  # nothing helps: what the template says of the client's own words is the clearest
             return _as_it_is
-        name = tool["function"]["name"]
         for form, text in zip(forms, shown, strict=True):
-            if text is not None and (name in text or name not in best) and text.count("None") <= best.count("None"):
+            if (
+                text is not None
+                and (_PROBE_NAME in text or _PROBE_NAME not in best)
+                and text.count("None") <= best.count("None")
+            ):
                 return form
         return complete
 
@@ -58,15 +63,12 @@ def _as_it_is(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def without_nulls(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     """The tool without the members that are null where that means the same as absent; a description becomes ""."""
-    function = {key: value for key, value in tool["function"].items() if value is not None}
-    if tool["function"].get("description", "") is None:
-        function = {
-            key: literal("") if key == "description" else value
-            for key, value in tool["function"].items()
-            if value is not None or key == "description"
-        }
-    if "parameters" in function:
-        function["parameters"] = _schema(function["parameters"], _drop_nulls)
+    function: dict[str, Any] = {}
+    for key, value in tool["function"].items():
+        if not _is_null(value):
+            function[key] = _schema(value, _drop_nulls) if key == "parameters" else value
+        elif key == "description":
+            function[key] = literal("")
     return with_members(tool, {**tool, "function": with_members(tool["function"], function)})
 
 
@@ -75,7 +77,7 @@ def complete(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     function = tool["function"]
     parameters = _schema(function.get("parameters") or {}, _complete)
     parameters = {"type": literal("object"), "properties": {}, **parameters}
-    given = {key: value for key, value in function.items() if value is not None}
+    given = {key: value for key, value in function.items() if not _is_null(value)}
     full = {"name": function["name"], "description": literal(""), **given, "parameters": parameters}
     return with_members(tool, {"type": literal("function"), **tool, "function": with_members(function, full)})
 
@@ -96,7 +98,7 @@ def _schema(schema: Any, change: Callable[[Mapping[str, Any]], dict[str, Any]]) 
 
 
 def _drop_nulls(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if value is not None or key not in _OPTIONAL}
+    return {key: value for key, value in schema.items() if not _is_null(value) or key not in _OPTIONAL}
 
 
 def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
     items = schema.get("items")
     if isinstance(items, list):  # draft 7's tuples: a schema for each place
         schema["items"] = items[0] if len(items) == 1 else {literal("anyOf"): items}
-    elif isinstance(items, bool):
+    elif isinstance(items, bool | TracedBool):
         schema["items"] = {}
     types = schema.get("type")
     if isinstance(types, list):
@@ -122,8 +124,12 @@ def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _described(schema: Any) -> Any:
     """A property's schema as an object with a description."""
-    if isinstance(schema, bool):
+    if isinstance(schema, bool | TracedBool):
         schema = {}
-    if not isinstance(schema, Mapping) or schema.get("description") is not None:
+    if not isinstance(schema, Mapping) or not _is_null(schema.get("description")):
         return schema
     return with_members(schema, {**schema, "description": literal("")})
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or isinstance(value, TracedNone)

@@ -66,6 +66,23 @@ def text_before_calls(turns: Sequence[Turn], no_content: Mapping[str, Any], *, o
     return result
 
 
+def mark_text_beside_calls(turns: Sequence[Turn]) -> tuple[list[Turn], dict[str, Any]]:
+    """A mark in the name of the first call of each message that has text as well; and the texts by their marks."""
+    result: list[Turn] = []
+    texts: dict[str, Any] = {}
+    for turn in turns:
+        message = turn.message
+        if (calls := message.get("tool_calls")) and (content := message.get("content")):
+            mark = f"\ue000{len(texts)}\ue001"  # for private use: no text has it by chance
+            texts[mark] = content if isinstance(content, str) else join("\n", [part["text"] for part in content])
+            function = calls[0]["function"]
+            named = with_members(function, {**function, "name": concat([literal(mark), function["name"]])})
+            first = with_members(calls[0], {**calls[0], "function": named})
+            message = with_members(message, {**message, "tool_calls": [first, *calls[1:]]})
+        result.append(Turn(message, turn.source))
+    return result, texts
+
+
 def one_call_each(turns: Sequence[Turn], no_content: Mapping[str, Any]) -> list[Turn]:
     """Each call in a message of its own, followed by its result. `no_content` as above."""
     result: list[Turn] = []

@@ -75,4 +75,4 @@ def _log_stability(renderer: Renderer) -> None:
     except RenderError:  # no template: then there are no chats either
         return
     if not found.stable:
-        logger.warning("%s Details: tokenline template check MODEL", summary(found))
+        logger.warning("%s Details: tokenline template check %s", summary(found), renderer.template_source)
