@@ -46,32 +46,6 @@ venv:
 	$(SET_UP) venv $(VENV)
 
 lock: venv
-	$(BIN)/python scripts/check_lock.py
-
-check-lean:
-	$(PYTHON) scripts/check_lean.py
-
-bench: setup-dev
-	$(BIN)/python -m bench.peers $(ARGS)
-	$(BIN)/python -m bench.serving
-
-setup: $(VENV)/.runtime
-setup-dev: $(VENV)/.dev
-
-$(BIN)/pip:
-	@echo "setting up $(VENV)"
-	$(PYTHON) -m venv $(VENV)
-
-# pip resolves inside the versions of requirements.lock; the stamps make a second start immediate.
-$(VENV)/.runtime: pyproject.toml requirements.lock | $(BIN)/pip
-	$(BIN)/pip install --quiet --constraint requirements.lock --editable .
-	touch $@
-
-$(VENV)/.dev: pyproject.toml requirements.lock | $(BIN)/pip
-	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[dev]'
-	touch $@ $(VENV)/.runtime
-
-lock: venv
 	$(BIN)/python scripts/lock.py
 
 clean:

@@ -23,7 +23,10 @@ NEEDED = (3, 11)
 OTHERS = ("python3.13", "python3.12", "python3.11", "python3.14", "python3")  # where the one we run on will not do
 EXTRAS = {"runtime": ".", "dev": ".[dev]"}
 # Measured on Linux in December 2026: what pip downloads, and what it becomes on the disk.
-SIZES = {"runtime": "about 130 MB to download, 0.4 GB on disk", "dev": "about 1 GB to download, several GB on disk"}
+SIZES = {
+    "runtime": "about 130 MB to download, 0.4 GB on disk",
+    "dev": "with PyTorch: 0.4 to 3 GB to download, by platform",
+}
 ROOT = Path(__file__).resolve().parent.parent
 OFFLINE = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Connection refused", "ProxyError")
 
@@ -46,7 +49,7 @@ def is_installed(venv: Path, wanted: str) -> bool:
         return False
     newest = max((ROOT / name).stat().st_mtime for name in ("pyproject.toml", "requirements.lock"))
     # An empty stamp is one of an earlier version. A folder that was moved has scripts that lead to its old place.
-    return time_of_stamp >= newest and place in ("", str(venv)) and what_is_wrong(venv) is None
+    return time_of_stamp >= newest and place in ("", str(venv.resolve())) and what_is_wrong(venv) is None
 
 
 # --- the environment -------------------------------------------------------------------------------------------------
@@ -59,19 +62,19 @@ def make_venv(venv: Path) -> None:
         return
     python = find_python()
     if venv.is_symlink():
-        fail("%s is a link to an environment that cannot be used: %s. Remove the link." % (venv.name, wrong))
+        fail(f"{venv.name} is a link to an environment that cannot be used: {wrong}. Remove the link.")
     if venv.exists():
-        print("mending %s: %s" % (venv.name, wrong or "it has no pip"), flush=True)
+        print(f"mending {venv.name}: {wrong or 'it has no pip'}", flush=True)
         shutil.rmtree(str(venv))
     else:
-        print("setting up %s with %s" % (venv.name, python), flush=True)
+        print(f"setting up {venv.name} with {python}", flush=True)
     made = subprocess.run([python, "-m", "venv", str(venv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if made.returncode:
         shutil.rmtree(str(venv), ignore_errors=True)
         said = made.stdout.decode(errors="replace")
         if "ensurepip" in said:
-            fail("%s cannot make environments; on Debian or Ubuntu: apt install python3-venv" % python)
-        fail("%s -m venv %s failed: %s" % (python, venv.name, last_line(said)))
+            fail(f"{python} cannot make environments; on Debian or Ubuntu: apt install python3-venv")
+        fail(f"{python} -m venv {venv.name} failed: {last_line(said)}")
 
 
 def what_is_wrong(venv: Path) -> str | None:
@@ -83,9 +86,9 @@ def what_is_wrong(venv: Path) -> str | None:
     if version is None:
         return "its Python does not start"
     if version < NEEDED:
-        return "it was made by Python %d.%d, and tokenline needs %d.%d or newer" % (version + NEEDED)
+        return f"it was made by Python {dotted(version)}, and tokenline needs {dotted(NEEDED)} or newer"
     stamps = [stamp for stamp in (venv / ".runtime", venv / ".dev") if stamp.exists() and stamp.stat().st_size]
-    if any(stamp.read_text() != str(venv) for stamp in stamps):
+    if any(stamp.read_text() != str(venv.resolve()) for stamp in stamps):
         return "it was made in another folder"
     return None
 
@@ -115,8 +118,8 @@ def find_python() -> str:
         if found and version and version >= NEEDED:
             return found
     return fail(
-        "tokenline needs Python %d.%d or newer, and %s is %d.%d. Install a newer one, or name it: "
-        "make serve PYTHON=/path/to/python3.12" % (NEEDED + (sys.executable,) + own)
+        f"Python {dotted(NEEDED)} or newer is needed, and {sys.executable} is {dotted(own)}. Install a newer one, or "
+        "name it: make serve PYTHON=/path/to/python3.12"
     )
 
 
@@ -124,7 +127,7 @@ def find_python() -> str:
 
 
 def install(venv: Path, wanted: str) -> None:
-    print("installing what tokenline needs into %s (%s)" % (venv.name, SIZES[wanted]), flush=True)
+    print(f"installing what tokenline needs into {venv.name} ({SIZES[wanted]})", flush=True)
     command = [str(venv / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     command += ["--progress-bar", "off", "--constraint", "requirements.lock", "--editable", EXTRAS[wanted]]
     pip = subprocess.Popen(
@@ -135,10 +138,10 @@ def install(venv: Path, wanted: str) -> None:
         if any(sign in log for sign in OFFLINE):
             fail("the package index cannot be reached (no network?); `make` goes on from here when there is one")
         errors = [line[len("ERROR: ") :] for line in log.splitlines() if line.startswith("ERROR: ")]
-        fail("pip says: %s" % (errors[0] if errors else last_line(log)))
-    (venv / ("." + wanted)).write_text(str(venv))
+        fail(f"pip says: {errors[0] if errors else last_line(log)}")
+    (venv / ("." + wanted)).write_text(str(venv.resolve()))
     if wanted == "dev":
-        (venv / ".runtime").write_text(str(venv))
+        (venv / ".runtime").write_text(str(venv.resolve()))
 
 
 def watch(pip: subprocess.Popen[bytes]) -> str:
@@ -155,7 +158,7 @@ def watch(pip: subprocess.Popen[bytes]) -> str:
         if doing is None:
             continue
         packages += doing.startswith(("downloading", "taking"))
-        text = "  %d packages, %s" % (packages, doing)
+        text = f"  {packages} packages, {doing}"
         if terminal:
             print("\r\x1b[K" + text[: shutil.get_terminal_size().columns - 1], end="", flush=True)
         elif time.monotonic() > shown_at + 30 or doing.startswith("installing"):
@@ -171,11 +174,15 @@ def step_of(line: str) -> str | None:
     found = re.match(r"\s*(Downloading|Using cached|Processing) (?:\S*/)?([A-Za-z0-9_.]+?)-\S+(?: \(([^)]+B)\))?", line)
     if found:
         what = "downloading" if found.group(1) == "Downloading" else "taking"
-        size = " (%s)" % found.group(3) if found.group(3) else ""
-        return "%s %s%s" % (what, found.group(2), size)
+        size = f" ({found.group(3)})" if found.group(3) else ""
+        return f"{what} {found.group(2)}{size}"
     if line.startswith("Installing collected packages"):
         return "installing them"
     return None
+
+
+def dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def last_line(text: str) -> str:

@@ -18,7 +18,7 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     code += f"print('heavy:', sorted({heavy} & set(sys.modules)))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S).stdout
     assert "heavy: []" in output
-    for name in ("serve", "chat", "render", "parse", "pull"):
+    for name in ("serve", "chat", "render", "parse", "pull", "models"):
         assert name in output
 
 
@@ -27,6 +27,11 @@ def test_no_command_is_help() -> None:
         result = CliRunner().invoke(app, group)
         assert result.exit_code == 0
         assert result.output == CliRunner().invoke(app, [*group, "--help"]).output
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "tokenline", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"tokenline {__version__}\n"
 
 
 def test_version() -> None:

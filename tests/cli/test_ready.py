@@ -27,6 +27,7 @@ FACTS = ServerFacts(
     sampling="temperature 0.8, top_k 40",
     host="127.0.0.1",
     needs_key=False,
+    is_default=False,
 )
 
 

@@ -42,6 +42,17 @@ def test_the_printed_curl_line_works(server: RunningServer) -> None:
     assert json.loads(wrong.stdout)["error"]["code"] == "invalid_api_key"
 
 
+def test_the_banner_says_what_can_be_done_next(server: RunningServer) -> None:
+    chat, better = server.banner.splitlines()[-3:-1]
+    said, command = chat.split(": ", 1)
+    assert said == "To talk to it in another terminal"
+    shell = {**os.environ, "TOKENLINE_API_KEY": server.api_key}
+    done = subprocess.run(["sh", "-c", command], input="/exit\n", env=shell, capture_output=True, text=True, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert better.startswith("This is a tiny model, to try the server. A better one: ")
+    assert better.endswith("tokenline serve qwen3:0.6b")
+
+
 def test_the_printed_client_snippet_works(server: RunningServer) -> None:
     snippet = server.banner[server.banner.index("import os\n") :].split("\n\n")[0]
     shell = {**os.environ, "TOKENLINE_API_KEY": server.api_key}
@@ -55,6 +66,8 @@ def test_the_printed_client_snippet_works(server: RunningServer) -> None:
 def test_a_port_that_is_taken_is_one_line(server: RunningServer) -> None:
     port = server.url.rsplit(":", 1)[1]
     assert_one_line(run("serve", "--port", port), f"cannot listen on 127.0.0.1:{port}", "--port")
+    environment = {"HF_ENDPOINT": "http://127.0.0.1:9"}  # before anything is downloaded
+    assert_one_line(run("serve", "qwen3:0.6b", "--port", port, env=environment), f"cannot listen on 127.0.0.1:{port}")
 
 
 def test_an_address_that_is_not_of_this_machine_is_one_line() -> None:
@@ -66,10 +79,13 @@ def test_an_address_that_is_not_of_this_machine_is_one_line() -> None:
     [
         (["--max-model-len", "1000000"], "--max-model-len must be from 2 to the model's own 8192 tokens, not 1000000"),
         (["--kv-cache-memory", "100"], "--kv-cache-memory of 100 bytes is too small: it must be at least 1.4 MiB"),
+        (["--kv-cache-memory", "900TiB"], "--kv-cache-memory of 900.0 TiB is more than the "),
     ],
 )
-def test_limits_that_cannot_be_met_are_one_line(options: list[str], part: str) -> None:
-    assert_one_line(run("serve", "--port", "0", *options), part)
+def test_limits_that_cannot_be_met_are_one_line_before_the_weights_are_loaded(options: list[str], part: str) -> None:
+    done = run("serve", "--port", "0", "--device", "cpu", *options)
+    assert_one_line(done, part)
+    assert "preparing the model" not in done.stderr
 
 
 def test_a_template_that_cannot_be_compiled_is_one_line(tmp_path: Path) -> None:

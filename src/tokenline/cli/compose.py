@@ -1,8 +1,8 @@
 """The composition of a server: model files, renderer, model, engine and application, built in this order from options.
 
-Knows every room's constructor and nothing of what they do. What is cheap to check comes first: the port and the chat
-template before the weights are loaded. Rooms are imported here when they are needed, so that a wrong option is
-reported without waiting for them.
+Knows every room's constructor and nothing of what they do. What is cheap to check comes first: the port before a model
+is downloaded, the chat template and the limits before its weights are loaded. Rooms are imported here when they are
+needed, so that a wrong option is reported without waiting for them.
 """
 
 import os
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from tokenline.engine.engine import Engine
+    from tokenline.engine.errors import SettingError
+    from tokenline.engine.settings import EngineSettings
     from tokenline.models.base import Model
+    from tokenline.models.config import ModelConfig
     from tokenline.render.renderer import Renderer
 
 STARTING = "starting up"
-PREPARING = "preparing the model (the first start also compiles kernels for this CPU)"
+PREPARING = "preparing the model (the first start also compiles kernels for this CPU: about half a minute)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,9 @@ class ComposedServer:
 
 def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
     """Build the server. Raises CommandError, ModelError or RenderError."""
-    from tokenline.models.fetch import resolve_model
+    from tokenline.models.fetch import is_default_model, resolve_model
 
+    listener = _bind(options)  # first of all: a port that is taken is said before anything is downloaded
     path = resolve_model(options.model, progress=progress)
     with ended_by_ctrl_c():
         progress(STARTING, 0, None)
@@ -61,11 +65,11 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         from tokenline.server.settings import ServerSettings
         from tokenline.service.fit import check_fit
 
-        listener = _bind(options)
         checkpoint = open_checkpoint(path)  # a path that holds no model is reported before anything else about it
         gguf = checkpoint.file if isinstance(checkpoint, GGUFCheckpoint) else None
         renderer = Renderer.from_model(path, chat_template=options.chat_template, gguf=gguf)
         check_fit(renderer, checkpoint.config.vocab_size)
+        _check_limits(options, checkpoint.config)
         progress(PREPARING, 0, None)
         model = load_model(checkpoint, device=options.device, dtype=options.dtype, progress=progress)
         del checkpoint, gguf  # a vocabulary's worth of strings
@@ -106,6 +110,7 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         sampling=str(service.room.default_sampling),
         host=options.host,
         needs_key=bool(options.api_keys),
+        is_default=not _is_here(options.model) and is_default_model(options.model),
     )
     return ComposedServer(app, listener, facts)
 
@@ -119,20 +124,10 @@ def _bind(options: ServeOptions) -> socket.socket:
         raise CommandError(str(error)) from error
 
 
-def _make_engine(
-    options: ServeOptions, path: Path, model: "Model", renderer: "Renderer", progress: Progress
-) -> "Engine":
-    from tokenline.engine.engine import Engine
-    from tokenline.engine.errors import SettingError
+def _engine_settings(options: ServeOptions, fingerprint: str = "") -> "EngineSettings":
     from tokenline.engine.settings import CACHE_DIR_BYTES, EngineSettings
-    from tokenline.grammar.compiler import GrammarCompiler
-    from tokenline.models.fingerprint import weights_fingerprint
 
-    fingerprint = ""
-    if options.cache_dir is not None:
-        weights = weights_fingerprint(path, options.cache_dir / "weights.json", progress)
-        fingerprint = f"{weights} {options.dtype}"
-    settings = EngineSettings(
+    return EngineSettings(
         max_model_len=options.max_model_len,
         kv_cache_memory=options.kv_cache_memory,
         max_num_seqs=options.max_num_seqs,
@@ -142,6 +137,39 @@ def _make_engine(
         cache_dir_size=options.cache_dir_size or CACHE_DIR_BYTES,
         model_fingerprint=fingerprint,
     )
+
+
+def _check_limits(options: ServeOptions, config: "ModelConfig") -> None:
+    """Refuse limits that this model or this machine cannot meet, before the weights are loaded."""
+    from tokenline.engine.errors import SettingError
+    from tokenline.engine.settings import check_before_loading
+    from tokenline.models.load import runs_on_cpu
+    from tokenline.models.memory import available_memory
+
+    free = available_memory() if runs_on_cpu(options.device) else None
+    try:
+        check_before_loading(_engine_settings(options), config, free)
+    except SettingError as error:
+        raise _option_error(error) from error
+
+
+def _option_error(error: "SettingError") -> CommandError:
+    return CommandError(f"--{error.setting.replace('_', '-')} {error.reason}")
+
+
+def _make_engine(
+    options: ServeOptions, path: Path, model: "Model", renderer: "Renderer", progress: Progress
+) -> "Engine":
+    from tokenline.engine.engine import Engine
+    from tokenline.engine.errors import SettingError
+    from tokenline.grammar.compiler import GrammarCompiler
+    from tokenline.models.fingerprint import weights_fingerprint
+
+    fingerprint = ""
+    if options.cache_dir is not None:
+        weights = weights_fingerprint(path, options.cache_dir / "weights.json", progress)
+        fingerprint = f"{weights} {options.dtype}"
+    settings = _engine_settings(options, fingerprint)
     tokenizer, vocab_size = renderer.tokenizer, model.config.vocab_size
     compiler = GrammarCompiler(
         tokenizer,
@@ -154,7 +182,12 @@ def _make_engine(
     try:
         return Engine(model, settings, compiler, tokenizer.unknown_ids(vocab_size))
     except SettingError as error:
-        raise CommandError(f"--{error.setting.replace('_', '-')} {error.reason}") from error
+        raise _option_error(error) from error
+
+
+def _is_here(model: str | None) -> bool:
+    """Whether MODEL is a path."""
+    return model is not None and os.path.exists(model.strip())
 
 
 def name_of(model: str | None, path: Path) -> str:
@@ -162,10 +195,9 @@ def name_of(model: str | None, path: Path) -> str:
     from tokenline.models.fetch import DEFAULT_NAME, is_default_model
     from tokenline.models.hub_names import HubName
 
-    here = model is not None and os.path.exists(model.strip())
-    if not here and is_default_model(model and model.strip()):
+    if not _is_here(model) and is_default_model(model):
         return DEFAULT_NAME
-    if model is not None and not here and (hub_name := HubName.parse(model.strip())):
+    if model is not None and not _is_here(model) and (hub_name := HubName.parse(model.strip())):
         return str(hub_name)
     path = path.resolve()
     return (path.stem if path.suffix == ".gguf" else path.name) or "model"

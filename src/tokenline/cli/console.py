@@ -13,6 +13,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from tokenline.models.progress import Progress
+from tokenline.sizes import format_bytes
 
 
 class CommandError(Exception):
@@ -112,7 +113,8 @@ class _Bars(RichProgress):
         yield self.make_tasks_table([task for task in self.tasks if task.total is not None])
         for task in self.tasks:
             if task.total is None:
-                yield Text(f"{task.description} …", style="dim")
+                waited = int(task.elapsed or 0)  # seconds: shows that it is alive
+                yield Text(f"{task.description} …{f' {waited} s' if waited >= 3 else ''}", style="dim")
 
 
 def _progress_lines(console: Console) -> Progress:
@@ -121,6 +123,6 @@ def _progress_lines(console: Console) -> Progress:
     def report(what: str, done: int, total: int | None, /) -> None:
         if what not in begun:
             begun.add(what)
-            console.print(what)
+            console.print(what if total is None else f"{what} ({format_bytes(total)})")
 
     return report

@@ -6,6 +6,7 @@ Knows text and the terminal. What runs comes as plain data from `compose`.
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -44,6 +45,7 @@ class ServerFacts:
     sampling: str  # of requests that give no values
     host: str  # as it was asked for
     needs_key: bool
+    is_default: bool  # the model that is served if none is named
 
     def rows(self) -> dict[str, str]:
         """The lines of the banner: name and text."""
@@ -70,12 +72,31 @@ def print_ready(url: str, facts: ServerFacts, seconds: float) -> None:
     for name, value in rows.items():
         console.print(f"  {name:<{width}}  ", end="", style="dim")
         console.print(value)
+    if facts.needs_key:
+        console.print(
+            "\nIn the terminal where you use these, set the key first: export TOKENLINE_API_KEY=...", style="dim"
+        )
     console.print(f"\n{curl_line(url, facts.name, facts.needs_key)}\n")
     console.print(f"{client_snippet(url, facts.name, facts.needs_key)}\n")
+    command = command_of_this_program()
+    console.print(f"To talk to it in another terminal: {command} chat --url {url}", style="dim")
+    if facts.is_default:
+        console.print(f"This is a tiny model, to try the server. A better one: {command} serve qwen3:0.6b", style="dim")
     console.print("Press Ctrl-C to stop.", style="dim")
     if facts.host not in LOOPBACK and not facts.needs_key:
         warning = f"Anybody who can reach {facts.host or 'this machine'} can use this server; set --api-key KEY."
         stderr().print(warning, style="yellow")
+
+
+def command_of_this_program() -> str:
+    """How another terminal calls it, in whatever folder that is."""
+    script = Path(sys.executable).with_name("tokenline")
+    on_path = shutil.which("tokenline")
+    if on_path is not None and script.exists() and os.path.samefile(on_path, script):
+        return "tokenline"
+    if script.exists():
+        return shlex.quote(str(script))
+    return f"{shlex.quote(sys.executable)} -m tokenline"
 
 
 def curl_line(url: str, model: str, needs_key: bool) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from tokenline.cli.console import CommandError
+from tokenline.models.cache import is_writable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class ServeOptions:
             raise CommandError("--cache-dir-size: needs --cache-dir")
         if self.cache_dir is not None and self.cache_dir.exists() and not self.cache_dir.is_dir():
             raise CommandError(f"--cache-dir {self.cache_dir}: not a directory")
+        if self.cache_dir is not None and not is_writable(self.cache_dir):
+            raise CommandError(f"--cache-dir {self.cache_dir}: cannot be written to")
 
     def _check_pages(self) -> None:
         from tokenline.server.origins import check_origin

@@ -8,6 +8,7 @@ from tokenline.engine.disk_tier import DiskSettings
 from tokenline.engine.errors import SettingError
 from tokenline.engine.prefill_budget import MAX_STALL_S
 from tokenline.models.base import Model
+from tokenline.models.config import ModelConfig
 from tokenline.sizes import format_bytes
 
 # Without --kv-cache-memory the pool takes this share of the memory that is free once the weights are loaded,
@@ -71,8 +72,20 @@ class EngineLimits:
         )
 
 
-def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
-    """Size the pool. Raises SettingError, with the figures, when the settings cannot be met."""
+def check_before_loading(settings: EngineSettings, config: ModelConfig, free: int | None) -> None:
+    """Say at once what `find_limits` would refuse once the weights are loaded, as far as it can be known.
+
+    `free`: bytes of free memory; None: not known. Raises SettingError.
+    """
+    _check_counts(settings)
+    _max_model_len(settings, config)
+    if settings.kv_cache_memory is not None:
+        # Keys and values have 16 bits or more on every backend.
+        least = 2 * settings.block_size * 2 * config.num_layers * config.num_kv_heads * config.head_dim * 2
+        _check_memory(settings.kv_cache_memory, least, settings, free, "this machine")
+
+
+def _check_counts(settings: EngineSettings) -> None:
     if settings.max_num_seqs < 1:
         raise SettingError("max_num_seqs", f"must be at least 1, not {settings.max_num_seqs}")
     if settings.max_batch_tokens <= settings.max_num_seqs:
@@ -82,10 +95,36 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
         )
     if not settings.max_stall_s > 0:
         raise SettingError("max_stall_s", f"must be more than 0 seconds, not {settings.max_stall_s}")
-    made_for = model.config.max_positions
+
+
+def _max_model_len(settings: EngineSettings, config: ModelConfig) -> int:
+    made_for = config.max_positions
     max_model_len = settings.max_model_len or made_for
     if not 2 <= max_model_len <= made_for:
         raise SettingError("max_model_len", f"must be from 2 to the model's own {made_for} tokens, not {max_model_len}")
+    return max_model_len
+
+
+def _check_memory(memory: int, least: int, settings: EngineSettings, free: int | None, device: str) -> None:
+    """`least`: bytes of two blocks."""
+    if free is not None and memory > free:
+        raise SettingError(
+            "kv_cache_memory", f"of {format_bytes(memory)} is more than the {format_bytes(free)} free on {device}"
+        )
+    if memory < least:
+        known = "" if free is None else f"; {format_bytes(free)} are free on {device}"
+        raise SettingError(
+            "kv_cache_memory",
+            f"of {format_bytes(memory)} is too small: it must be at least {format_bytes(least)} (two blocks of "
+            f"{settings.block_size} tokens){known}",
+        )
+
+
+def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
+    """Size the pool. Raises SettingError, with the figures, when the settings cannot be met."""
+    _check_counts(settings)
+    made_for = model.config.max_positions
+    max_model_len = _max_model_len(settings, model.config)
     block_bytes = model.kv_bytes_per_token() * settings.block_size
     free = model.free_memory()
     if settings.kv_cache_memory is None:
@@ -93,18 +132,8 @@ def find_limits(model: Model, settings: EngineSettings) -> EngineLimits:
         memory = min(int(free * FREE_MEMORY_SHARE), wanted * settings.max_num_seqs)
     else:
         memory = settings.kv_cache_memory
-        if memory > free:
-            raise SettingError(
-                "kv_cache_memory",
-                f"of {format_bytes(memory)} is more than the {format_bytes(free)} free on {model.device}",
-            )
+    _check_memory(memory, 2 * block_bytes, settings, free, model.device)
     num_blocks = memory // block_bytes
-    if num_blocks < 2:
-        raise SettingError(
-            "kv_cache_memory",
-            f"of {format_bytes(memory)} is too small: it must be at least {format_bytes(2 * block_bytes)} (two blocks "
-            f"of {settings.block_size} tokens); {format_bytes(free)} are free on {model.device}",
-        )
     pool_tokens = num_blocks * settings.block_size
     limited_by = ContextLimit.MODEL if max_model_len == made_for else ContextLimit.SETTING
     if pool_tokens < max_model_len:

@@ -31,7 +31,7 @@ DEFAULT_SHORT_NAME = "smollm2:135m"
 
 def is_default_model(name: str | None) -> bool:
     """Whether the default model is meant. A path of the same name comes first: ask only where there is none."""
-    return name is None or name.lower() in (DEFAULT_NAME.lower(), DEFAULT_SHORT_NAME)
+    return name is None or name.strip().lower() in (DEFAULT_NAME.lower(), DEFAULT_SHORT_NAME)
 
 
 def fetch_default_model(*, verify: bool = False, progress: Progress = no_progress) -> Path:

@@ -74,6 +74,11 @@ def load_model(
     return pytorch.load_decoder(checkpoint, device, dtype)
 
 
+def runs_on_cpu(device: str) -> bool:
+    """Whether a model that is loaded with this `device` runs on the CPU."""
+    return device == "cpu" or (device == "auto" and not _finds_accelerator())
+
+
 def _finds_accelerator() -> bool:
     """Whether PyTorch is there and finds one. It takes seconds to start, so it is asked only where one is likely."""
     if sys.platform == "linux" and not any(Path("/dev", file).exists() for file in _GPU_FILES):

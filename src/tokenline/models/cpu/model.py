@@ -94,8 +94,8 @@ class CPUModel:
         with ThreadPoolExecutor(usable_threads()) as packing:
             self._weights = self._load(checkpoint, packing)
         self.weight_bytes = sum(array.nbytes for array in self._kept)
-        kept = " and ".join(name for kind, name in ((Q4, "4-bit"), (Q8, "8-bit")) if kind in self._kinds)
-        self.precision = f"{kept} weights in groups of {GROUP}, int8 products"
+        kept = "/".join(bits for kind, bits in ((Q4, "4"), (Q8, "8")) if kind in self._kinds)
+        self.precision = f"{kept}-bit weights, int8 arithmetic"
         self.arithmetic = cpu_arithmetic()
         self._workspace = _Workspace(self._shape, self._threads.size)
 
