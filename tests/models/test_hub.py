@@ -359,7 +359,7 @@ def test_the_gguf_file_that_a_name_means(hub: Hub, tmp_path: Path, name: str, co
     first = Path(fetch(name, tmp_path, hub.url)["path"])
     assert first.read_bytes() == content
     offline = fetch(name, tmp_path, hub.url, HF_HUB_OFFLINE="1")
-    assert Path(offline.get("path", offline.get("error"))) == first
+    assert Path(offline["path"]) == first
     hub.server.server_close()
     assert Path(fetch(name, tmp_path, "http://127.0.0.1:9")["path"]) == first, "what is here needs no network"
 
