@@ -10,6 +10,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,8 +19,8 @@ import pytest
 from tests.cli.command import OnTerminal, assert_one_line, run
 from tests.cli.conftest import RunningServer
 from tests.limits import HANG_S
-from tokenline.cli.chat import Conversation, Terminal, ending_line
-from tokenline.cli.client import AnswerPiece, ChatClient, ChatError, Ending
+from tokenline.cli.client import AnswerPiece, ChatClient, ChatError, Ending, PromptRead
+from tokenline.cli.terminal import Conversation, Terminal, command_in, ending_line
 
 CACHE_LINE = re.compile(r"^cached (\d+) of (\d+) prompt tokens \((\d+\.\d) %\), first token after \d+ ms", re.M)
 
@@ -114,9 +116,9 @@ def test_ctrl_c_while_ctrl_c_is_answered_leads_nowhere_either(monkeypatch: pytes
             raise KeyboardInterrupt
 
     monkeypatch.setattr("builtins.input", read)
-    monkeypatch.setattr(terminal, "_interactive", True)
+    monkeypatch.setattr(terminal._reader, "_interactive", True)
     monkeypatch.setattr(terminal._out, "print", say)
-    assert terminal._read() == "Hello"
+    assert terminal._reader.read() == "Hello"
     assert said == ["\n(Ctrl-D or /exit leaves)"] * 2
     client.close()
 
@@ -164,7 +166,7 @@ def odd_server(answer: Answer, models: object = None) -> Iterator[str]:
             self.send(200, json.dumps({"data": [{"id": "m"}]} if models is None else models))
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer(self)
 
         def send(self, status: int, body: str, kind: str = "application/json") -> None:
@@ -204,7 +206,7 @@ def delta(content: str | None = None, finish: str | None = None, **more: object)
     return {"choices": [{"index": 0, "delta": {"content": content, **more}, "finish_reason": finish}]}
 
 
-def answers(url: str) -> list[AnswerPiece | Ending]:
+def answers(url: str) -> list[AnswerPiece | PromptRead | Ending]:
     client = ChatClient(url, None)
     try:
         return list(client.stream({"model": "m", "messages": [{"role": "user", "content": "Hello"}]}))
@@ -295,3 +297,139 @@ def test_input_that_is_not_utf8_is_not_fatal() -> None:
 )
 def test_what_is_said_after_a_turn(ending: Ending, line: str) -> None:
     assert ending_line(ending) == line
+
+
+# --- commands and long messages ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def echo_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that answers with the number of the request, and what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.body)  # type: ignore[attr-defined]
+        stream_of(delta(f"answer {len(asked)}", "stop"))(handler)
+
+    with odd_server(answer) as url:
+        yield url, asked
+
+
+def said(request: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in request["messages"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/new", ("new", "")),
+        ("/read a b.txt", ("read", "a b.txt")),
+        ("/save", ("save", "")),
+        ("/etc/hosts is a file", None),
+        ("/new is what I type", None),
+        ("/read\nme", None),
+        ("read me", None),
+    ],
+)
+def test_what_is_a_command(text: str, command: tuple[str, str] | None) -> None:
+    assert command_in(text) == command
+
+
+def test_an_answer_again(tmp_path: Path) -> None:
+    with echo_server() as (url, asked):
+        done = run("chat", "--url", url, stdin="/regen\none\n/regen\ntwo\n")
+    assert done.stderr == "tokenline: there is no message to answer again\n"
+    assert [said(request) for request in asked] == [["one"], ["one"], ["one", "answer 2", "two"]]
+
+
+def test_an_answer_again_that_fails_leaves_the_old_one() -> None:
+    requests: list[dict[str, Any]] = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        requests.append(handler.body)  # type: ignore[attr-defined]
+        stream_of(delta(f"answer {len(requests)}", "stop"), end=True)(handler) if len(requests) != 2 else error_of(
+            500, {"error": "no"}
+        )(handler)
+
+    with odd_server(answer) as url:
+        run("chat", "--url", url, stdin="one\n/regen\ntwo\n")
+    assert said(requests[2]) == ["one", "answer 1", "two"]
+
+
+def test_files_are_read_and_the_conversation_is_saved(tmp_path: Path) -> None:
+    (tmp_path / "notes 中.txt").write_text("一\n二", "utf-8")
+    (tmp_path / "raw").write_bytes(b"\xff\xfe")
+    saved = tmp_path / "saved.json"
+    lines = [f"/read {tmp_path / 'notes 中.txt'}", "What is it?", f"/save {saved}", "/read nowhere.txt"]
+    lines += [f"/read {tmp_path / 'raw'}", "/save /proc/no/such", "/reed", "/save"]
+    with echo_server() as (url, asked):
+        done = run("chat", "--url", url, "--system", "Be brief.", stdin="\n".join(lines))
+    assert said(asked[0]) == ["Be brief.", "一\n二\nWhat is it?"]
+    assert said(json.loads(saved.read_text("utf-8"))) == ["Be brief.", "一\n二\nWhat is it?", "answer 1"]
+    assert done.stderr.splitlines() == [
+        "tokenline: cannot read nowhere.txt: No such file or directory",
+        f"tokenline: cannot read {tmp_path / 'raw'}: it is not UTF-8 text",
+        "tokenline: cannot write /proc/no/such: No such file or directory",
+        "tokenline: there is no command /reed; /help lists them",
+        "tokenline: /save needs the name of a file",
+    ]
+
+
+def test_what_stands_between_quotes_is_one_message() -> None:
+    with echo_server() as (url, asked):
+        run("chat", "--url", url, stdin='"""\na\n\n /new\n"""\n"""one line"""\n"""open\nto the end')
+    assert [said(request)[-1] for request in asked] == ["a\n\n /new", "one line", "open\nto the end"]
+
+
+def test_a_pasted_text_is_one_message() -> None:
+    with echo_server() as (url, asked), OnTerminal(["chat", "--url", url]) as terminal:
+        terminal.read_until("> ")
+        terminal.type("\x1b[200~one\ntwo 中 😀\nthree\x1b[201~")
+        terminal.read_until("three")
+        terminal.type("\r")
+        terminal.read_until("answer 1")
+        terminal.read_until("> ")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+    assert said(asked[0]) == ["one\ntwo 中 😀\nthree"]
+
+
+def test_no_colours_where_none_are_wanted() -> None:
+    with echo_server() as (url, _), OnTerminal(["chat", "--url", url], {"NO_COLOR": "1"}) as terminal:
+        terminal.read_until("> ")
+        assert b"\x1b[1;36m" not in terminal.received
+        terminal.type("\x04")
+
+
+def test_a_long_prompt_shows_how_far_it_is() -> None:
+    read = [{"choices": [], "prompt_progress": {"total": 8000, "cache": 0, "processed": done, "time_ms": done}}
+            for done in (0, 900, 4000)]  # fmt: skip
+    with (
+        odd_server(stream_of(*read, delta("yes", "stop"))) as url,
+        OnTerminal(["chat", "--url", url]) as terminal,
+    ):
+        terminal.read_until("> ")
+        terminal.type("Hello\n")
+        shown = terminal.read_until("yes")
+        assert "reading the prompt: 4,000 of 8,000 tokens (50 %)" in shown
+        assert "900 of" not in shown, "what is done at once needs no progress"
+        terminal.read_until("> ")
+        terminal.type("\x04")
+
+
+def test_a_server_that_refuses_the_field_is_asked_without_it() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.body)  # type: ignore[attr-defined]
+        refused = "return_progress" in asked[-1]
+        (error_of(400, {"error": "return_progress?"}) if refused else stream_of(delta("yes", "stop")))(handler)
+
+    with odd_server(answer) as url:
+        assert run("chat", "--url", url, stdin="Hello\nAgain\n").returncode == 0
+    assert ["return_progress" in request for request in asked] == [True, False, False]
+
+
+def test_options_of_a_server_of_its_own_need_one() -> None:
+    assert_one_line(run("chat", "--url", "http://127.0.0.1:9", "--dtype", "int8", stdin=""), "--dtype")
+    assert_one_line(run("chat", "--max-model-len", "1", stdin="Hello\n"), "--max-model-len")

@@ -6,6 +6,7 @@ Knows the wire format of streamed chat completions. Does not print. Every failur
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,15 @@ class AnswerPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptRead:
+    """How far the server is with the prompt, where it says so (llama.cpp's `return_progress`)."""
+
+    processed: int
+    total: int
+    time_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How the answer ended. Counts are None where the server does not say."""
 
@@ -36,6 +46,7 @@ class Ending:
     prompt_tokens: int | None
     cached_tokens: int | None
     first_token_s: float | None  # from sending the request to the first piece
+    tokens_per_s: float | None = None  # from the first piece to the last
 
 
 class ChatClient:
@@ -55,6 +66,7 @@ class ChatClient:
         except (httpx.InvalidURL, ValueError, TypeError) as error:
             raise ChatError(f"{url!r} is not a valid server address ({error})") from error
         self._base = base
+        self._asks_progress = True  # until a server refuses the field
 
     def close(self) -> None:
         self._http.close()
@@ -72,34 +84,53 @@ class ChatClient:
         except (ValueError, KeyError, TypeError) as error:
             raise ChatError(f"{self._base}/v1/models does not answer as an OpenAI server does") from error
 
-    def stream(self, body: dict[str, Any]) -> Iterator[AnswerPiece | Ending]:
+    def stream(self, body: dict[str, Any]) -> Iterator[AnswerPiece | PromptRead | Ending]:
         """Post a chat completion; its pieces as they come, then its Ending. Closing the iterator stops the answer."""
         body = body | {"stream": True, "stream_options": {"include_usage": True}}
         sent = time.perf_counter()
-        first_token_s: float | None = None
+        first_s: float | None = None  # of the pieces: when they came
+        last_s = 0.0
         finish_reason: str | None = None
         usage: dict[str, Any] = {}
         try:
-            with self._http.stream("POST", "chat/completions", json=body) as response:
-                if response.status_code != 200:
-                    raise ChatError(_message_of(response.status_code, response.read()))
+            with self._begin(body) as response:
                 for event in _events(response):
                     if event.get("error"):
                         raise ChatError(_message_in(event) or "the server ended the answer with an error")
                     usage = event.get("usage") or usage
+                    if (read := _prompt_read(event.get("prompt_progress"))) is not None:
+                        yield read
                     for choice in event.get("choices") or []:
                         finish_reason = choice.get("finish_reason") or finish_reason
                         piece = _piece(choice.get("delta") or {})
                         if piece is not None:
-                            if first_token_s is None:
-                                first_token_s = time.perf_counter() - sent
+                            last_s = time.perf_counter() - sent
+                            first_s = last_s if first_s is None else first_s
                             yield piece
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         if finish_reason is None:
             raise ChatError("the connection ended before the answer did")
         details = usage.get("prompt_tokens_details") or {}
-        yield Ending(finish_reason, usage.get("prompt_tokens"), details.get("cached_tokens"), first_token_s)
+        made = usage.get("completion_tokens")
+        speed = (made - 1) / (last_s - first_s) if made and first_s is not None and last_s > first_s else None
+        yield Ending(finish_reason, usage.get("prompt_tokens"), details.get("cached_tokens"), first_s, speed)
+
+    @contextmanager
+    def _begin(self, body: dict[str, Any]) -> Iterator[httpx.Response]:
+        """The response to a request that has been accepted."""
+        asked = body | {"return_progress": True} if self._asks_progress else body
+        with self._http.stream("POST", "chat/completions", json=asked) as response:
+            if response.status_code == 200:
+                yield response
+                return
+            refusal = response.read()
+        if self._asks_progress and b"return_progress" in refusal:  # a server that refuses what it does not know
+            self._asks_progress = False
+            with self._begin(body) as response:
+                yield response
+            return
+        raise ChatError(_message_of(response.status_code, refusal))
 
     def _unreachable(self, error: Exception) -> ChatError:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
@@ -111,6 +142,13 @@ def _piece(delta: dict[str, Any]) -> AnswerPiece | None:
     content = delta.get("content") or ""
     reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
     return AnswerPiece(content, reasoning) if content or reasoning else None
+
+
+def _prompt_read(progress: Any) -> PromptRead | None:
+    try:
+        return PromptRead(int(progress["processed"]), int(progress["total"]), float(progress["time_ms"]))
+    except (TypeError, KeyError, ValueError):
+        return None
 
 
 def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
