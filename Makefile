@@ -10,7 +10,7 @@ serve: setup
 	@$(BIN)/tokenline serve $(ARGS)
 
 test: check
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: setup-dev
 	$(BIN)/python -m pytest --hypothesis-profile random $(ARGS)

@@ -99,7 +99,8 @@ def test_a_broken_environment_is_made_anew(project: Path, python: str | None, sa
     (project / ".venv" / "left").mkdir(parents=True)
     if python is not None:
         script(project / ".venv" / "bin" / "python", python)
-    # The Python that runs makes the new one; pip fails at once, since there is no project to install.
+    # The Python that runs makes the new one; its pip fails at once, without the network.
+    (project / "pyproject.toml").write_text("this is no TOML")
     done = set_up(project)
     assert done.stdout.startswith(said)
     assert not (project / ".venv" / "left").exists()

@@ -8,7 +8,7 @@ from tests.cli.command import assert_one_line, run
 def test_pull_prints_the_path_and_nothing_else(smollm2: Path) -> None:
     done = run("pull")
     assert (done.returncode, done.stdout) == (0, f"{smollm2}\n")
-    assert done.stderr == "checking SmolLM2-135M-Instruct.Q4_1.gguf\n"
+    assert done.stderr == "checking SmolLM2-135M-Instruct.Q4_1.gguf (93.8 MiB)\n"
 
 
 def test_pull_of_a_path_is_that_path(smollm2: Path) -> None:
