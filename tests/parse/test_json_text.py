@@ -115,7 +115,8 @@ def test_what_can_be_meant_in_one_way_only_is_mended(written: str, meant: object
     [
         "",
         "{",
-        "{'a': 1}",
+        "'a'",
+        "{'a: 1}",
         '{"a" 1}',
         '{"a": }',
         "{,}",

@@ -6,6 +6,7 @@ generated. Only what JSON forbids and can be meant in one way alone is mended:
 - a raw control character in a string (usually a line break) is escaped,
 - a backslash that begins no JSON escape is doubled, except before an apostrophe, where it is dropped,
 - Python's `True`, `False` and `None` become JSON's,
+- a string in single quotes, within an object or list, gets double ones,
 - a comma before a closing bracket is dropped.
 
 Anything else that is no JSON ends the copy. No recursion: a million open brackets are a list of a million.
@@ -17,7 +18,8 @@ from collections.abc import Callable
 
 from tokenline.parse.source import Reading, Source, Write
 
-_IN_STRING = re.compile(r'[^"\\\x00-\x1f]*')
+_QUOTES = ('"', "'")
+_IN_STRING = {quote: re.compile(rf"[^\"{quote}\\\x00-\x1f]*") for quote in _QUOTES}
 _IN_ATOM = re.compile(r"[A-Za-z0-9+.\-]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _HEX = re.compile(r"u[0-9a-fA-F]{4}")
@@ -48,7 +50,7 @@ def copy_value(source: Source, write: Write) -> Reading[bool]:
         else:
             write(comma)
             if key_next:
-                if not (character == '"' and (yield from _copy_key(source, write))):
+                if not (character in _QUOTES and (yield from _copy_key(source, write))):
                     return False
                 character = yield from source.peek()
             if character in ("{", "["):
@@ -57,7 +59,8 @@ def copy_value(source: Source, write: Write) -> Reading[bool]:
                 key_next, comma = character == "{", ""
                 write((yield from source.space()))
                 continue
-            if not (yield from (copy_string if character == '"' else copy_atom)(source, write)):
+            quoted = character == '"' or (closing and character == "'")
+            if not (yield from (copy_string if quoted else copy_atom)(source, write)):
                 return False
         # A value is complete: what comes behind it?
         while closing:
@@ -89,20 +92,22 @@ def _copy_key(source: Source, write: Write) -> Reading[bool]:
 
 def copy_string(source: Source, write: Write) -> Reading[bool]:
     """Copy the string that begins here, with its quotes. False if the text ended before it did."""
-    write(source.take(1))
+    quote = source.take(1)
+    write('"')
     while True:
-        if inside := source.take_now(_IN_STRING):
+        if inside := source.take_now(_IN_STRING[quote]):
             write(inside)
         character = yield from source.peek()
         if character == "\\":
             if not (yield from _copy_escape(source, write)):
                 return False
-        elif character == '"':
-            write(source.take(1))
+        elif character == quote:
+            source.take(1)
+            write('"')
             return True
         elif not character:
             return False
-        elif character < " ":
+        elif character < " " or character == '"':
             write(escaped(source.take(1)))
 
 
@@ -144,7 +149,7 @@ def as_json_value(text: str) -> str:
 
 def read_string(source: Source) -> Reading[str | None]:
     """The decoded JSON string that begins here; None if there is none, or the text ended before it did."""
-    if (yield from source.peek()) != '"':
+    if (yield from source.peek()) not in _QUOTES:
         return None
     parts: list[str] = []
     if not (yield from copy_string(source, parts.append)):

@@ -61,7 +61,6 @@ class TestHermes:
     @pytest.mark.parametrize(
         "text",
         [
-            '<tool_call>{"name": "f", "arguments": {\'a\': 1}}</tool_call>',
             '<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>',
             '<tool_call>{"name": "f", "arguments": {"a": "no end}}</tool_call>',
         ],

@@ -54,8 +54,8 @@ class GemmaCalls:
 
     def _call(self, source: Source, sink: Sink) -> Reading[bool]:
         if (yield from source.follows("{", "[", after_space=True, consume=False)):  # as other models write it
-            return (yield from read_calls(source, sink, end=self._form.end))
-        yield from source.follows("call:", after_space=True)
+            return (yield from read_calls(source, sink, ends=(self._form.end,)))
+        yield from source.follows("call:", ":", after_space=True)
         name = yield from source.run(_NAME)
         bracket = yield from source.follows("{", "(", self._form.end, consume=False)
         if bracket is None or (name := sink.begin_call(name)) is None:

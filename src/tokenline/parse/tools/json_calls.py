@@ -37,7 +37,7 @@ class JsonCalls:
         while (yield from read_content(source, sink, *self._form.begin)) is not None:
             if (yield from source.follows("```", after_space=True)):  # a Markdown code block around them
                 yield from source.follows("json")
-            if not (yield from read_calls(source, sink, end=self._form.end)):
+            if not (yield from read_calls(source, sink, ends=self.markers)):
                 give_back(source, sink)
                 continue
             ends = ("}", "]") if self._form.end is None else ("}", "]", self._form.end)
@@ -51,11 +51,11 @@ def read_calls(
     separators: tuple[str, ...] = (),
     *,
     bare: bool = False,
-    end: str | None = None,
+    ends: tuple[str, ...] = (),
 ) -> Reading[bool]:
     """One call, several (with one of `separators` between them, or none), or a list of calls. False if there is none,
-    or the last is broken; what is recorded then begins with the broken one. `bare`: see `read_call`. `end`: the
-    marker behind calls.
+    or the last is broken; what is recorded then begins with the broken one. `bare`: see `read_call`. `ends`:
+    markers that may stand behind calls. Where a list names a tool that there is not, that object alone is content.
     """
     if (yield from source.follows("[", after_space=True)):
         after = (",", "]")
@@ -65,9 +65,14 @@ def read_calls(
     while (yield from source.follows("{", after_space=True, consume=False)):
         if calls:
             source.record("")
-        if not (yield from read_call(source, sink, bare=bare, end=end)):
+        outcome = yield from read_call(source, sink, bare=bare, ends=ends if bare else ("]", "{", *ends))
+        if outcome is None and "]" in after:
+            give_back(source, sink)
+            source.record("")
+        elif not outcome:
             return False
-        calls += 1
+        else:
+            calls += 1
         if after and (yield from source.follows(*after, after_space=True)) == "]":
             break
     if not calls:
@@ -77,10 +82,11 @@ def read_calls(
 
 
 def read_call(
-    source: Source, sink: Sink, *, bare: bool = False, opened: bool = False, end: str | None = None
-) -> Reading[bool]:
+    source: Source, sink: Sink, *, bare: bool = False, opened: bool = False, ends: tuple[str, ...] = ()
+) -> Reading[bool | None]:
     """One object that is a call. False if it is none, or the text ended before it did. `opened`: its bracket was read.
-    `end`: the marker behind calls.
+    None if it is complete, and there is no such tool. `ends`: where the call's own bracket was forgotten, one of these
+    must stand behind its arguments.
 
     `bare`: no marker announces it. It must have only the keys of a call, arguments among them, else it is taken for
     something else as soon as that is clear.
@@ -95,9 +101,9 @@ def read_call(
             return call.complete
         if key == "function" and character == "{":
             return (yield from read_members(source, read_member))
-        if key in (*NAME_KEYS, "function") and character == '"':
+        if key in (*NAME_KEYS, "function") and character in ('"', "'"):
             name = yield from read_string(source)
-            return bool(name) and call.named(name)
+            return bool(name) and (call.named(name) or not bare)
         if bare and key not in (*NAME_KEYS, *ARGUMENT_KEYS, *OTHER_KEYS):
             return False
         return (yield from copy_value(source, ignore))
@@ -107,8 +113,12 @@ def read_call(
     if not (yield from read_members(source, read_member, opened=opened)):
         # The call's own bracket may be forgotten where the call is complete.
         ended = call.complete and (yield from source.at_end()) and not source.cut
-        if not (ended or (call.complete and end and (yield from source.follows(end, after_space=True, consume=False)))):
+        if not ended and not (
+            call.complete and ends and (yield from source.follows(*ends, after_space=True, consume=False))
+        ):
             return False
+    if call.unknown:
+        return None
     return call.end()
 
 
@@ -121,6 +131,7 @@ class _Call:
         self._begun = False
         self._name: str | None = None
         self._waiting: list[str] = []  # arguments that came before the name
+        self.unknown = False  # there is no tool of its name
         self.has_arguments = False
         self.complete = False  # its arguments are; the object has perhaps more members
 
@@ -128,6 +139,7 @@ class _Call:
         if self._name is not None:
             return True  # the first name counts
         if (tool := self._sink.tool(name)) is None:
+            self.unknown = True
             return False
         self._name = tool
         if self._waiting:
@@ -141,6 +153,8 @@ class _Call:
             self._sink.arguments(piece)
 
     def arguments(self, text: str) -> None:
+        if self.unknown:
+            return
         if self._name is None:
             self._waiting.append(text)
             return

@@ -65,18 +65,28 @@ class MistralCalls:
             call_id = text.strip(SPACE) if _MISTRAL_ID.fullmatch(text.strip(SPACE)) else None
         if separator == "{":
             source.put_back("{")
+            if name.rstrip(SPACE).endswith("["):  # something else before the list of calls
+                return (yield from self._list_behind(source, sink, name))
         return separator in ("[ARGS]", "{") and (yield from named_call(source, sink, name, call_id))
+
+    def _list_behind(self, source: Source, sink: Sink, before: str) -> Reading[bool]:
+        source.record("[TOOL_CALLS]" + before)
+        if (yield from read_calls(source, sink, separators=(",", "]"))):
+            sink.text(before.rstrip(SPACE)[:-1].rstrip(SPACE))
+            return True
+        return False
 
 
 def read_sections(
     source: Source, sink: Sink, section: str, call: str, ends: tuple[str, ...], read_call: Callable[[], Reading[bool]]
 ) -> Reading[None]:
-    """Content with calls that each begin with `call`, the first behind `section`, which models sometimes leave out.
+    """Content with calls that each begin with `call`, the first behind `section`; models sometimes leave out either.
     `ends`: what may stand behind a call, in this order; none of it is content.
     """
     while (marker := (yield from read_content(source, sink, section, call))) is not None:
-        begun = marker == call or (yield from source.follows(call, after_space=True)) is not None
-        if not (begun and (yield from read_call())):
+        if marker == section:
+            yield from source.follows(call, after_space=True)
+        if not (yield from read_call()):
             give_back(source, sink)
             continue
         for end in ends:

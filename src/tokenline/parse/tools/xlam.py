@@ -29,7 +29,7 @@ class XlamCalls:
                 return False
             source.put_back("[")
         end = _ENDS.get(marker)
-        if not (yield from read_calls(source, sink, bare=True, end=end)):
+        if not (yield from read_calls(source, sink, bare=True, ends=(end,) if end else ())):
             return False
         if end:
             yield from source.follows(end, after_space=True)

@@ -20,7 +20,7 @@ from tokenline.parse.blocks import give_back, read_content
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import SPACE, Reading, Source
 from tokenline.parse.tools.arguments import ArgumentsWriter
-from tokenline.parse.tools.json_calls import copy_arguments
+from tokenline.parse.tools.json_calls import copy_arguments, read_calls
 from tokenline.parse.tools.schema import ToolSchemas
 from tokenline.parse.tools.xml_formats import XmlFormat
 
@@ -45,6 +45,12 @@ class XmlCalls:
         begin = tuple(tag for tag in (form.section, form.call) if tag)  # models leave out the section sometimes
         while (marker := (yield from read_content(source, sink, *begin))) is not None:
             inside = marker == form.section
+            if inside and form.call and (yield from source.follows("{", after_space=True, consume=False)):
+                if (yield from read_calls(source, sink, ends=(form.section_end,))):  # as Hermes writes it
+                    yield from source.follows(form.section_end, after_space=True)
+                else:
+                    give_back(source, sink)
+                continue
             if inside and form.call and not (yield from source.follows(form.call, after_space=True)):
                 give_back(source, sink)
                 continue
@@ -66,11 +72,13 @@ class XmlCalls:
             return False
         # The end tag may be missing where the section, or the whole answer, ends.
         ends = tuple(end for end in (form.call_end, form.section_end) if end)
-        begins = (form.parameter, form.json[0]) if form.json else (form.parameter,)
+        begins = (form.parameter, "{", *((form.json[0],) if form.json else ()))
         begun = yield from source.follows(*begins, *ends, after_space=True, consume=False)
         if begun is None and not (yield from source.at_end()):
             return False
         sink.begin_call(name)
+        if begun == "{":
+            return (yield from self._json(source, sink))
         if form.json and begun == form.json[0]:
             return (yield from self._json(source, sink, *form.json))
         arguments = ArgumentsWriter(sink.arguments, self._schemas, name, form.undeclared)
@@ -86,13 +94,15 @@ class XmlCalls:
         sink.end_call()
         return True
 
-    def _json(self, source: Source, sink: Sink, begin: str, end: str) -> Reading[bool]:
-        """All arguments as JSON, and the end of the call."""
-        yield from source.follows(begin, after_space=True)
+    def _json(self, source: Source, sink: Sink, begin: str = "", end: str = "") -> Reading[bool]:
+        """All arguments as JSON, within tags of their own or, as other models write them, without; and the call's end."""
+        if begin:
+            yield from source.follows(begin, after_space=True)
         if not (yield from copy_arguments(source, sink.arguments)):
             return False
         for tag in (end, self._form.call_end):
-            yield from source.follows(tag, after_space=True)
+            if tag:
+                yield from source.follows(tag, after_space=True)
         sink.end_call()
         return True
 
@@ -100,7 +110,9 @@ class XmlCalls:
         form = self._form
         parts: list[str] = []
         if form.name_end:
-            if (yield from source.until(form.name_end, "\n", write=parts.append)) != form.name_end:
+            end = yield from source.until(form.name_end, "\n", write=parts.append)
+            ends = (form.parameter, form.call_end)
+            if end != form.name_end and not (yield from source.follows(*ends, after_space=True, consume=False)):
                 return None
         else:  # the name stands by itself: it ends where the parameters, or the section, do
             end = yield from source.until("\n", form.parameter, form.section_end, write=parts.append)
@@ -133,13 +145,15 @@ class XmlCalls:
 
     def _value(self, source: Source, arguments: ArgumentsWriter) -> Reading[bool]:
         form = self._form
-        ends = {form.value_end: "", form.call_end: ""} if form.call_end else {form.value_end: ""}
+        closing = form.call_end or form.section_end
+        ends = {form.value_end: "", closing: ""}
         if form.value_lines:
             ends |= {"\n" + end: "\n" for end in ends}
         if not form.value:
             ends["\n" + form.parameter] = "\n"
         after = tuple(tag for tag in (form.parameter, form.call_end or form.section_end, form.section_end) if tag)
-        next_calls = tuple(tag for tag in (form.section_end, form.call) if tag)
+        behind = (form.section_end, form.call) if form.call_end else (form.section,)
+        next_calls = tuple(tag for tag in behind if tag)
         while (end := (yield from source.until(*ends, write=arguments.text, tail=False))) is not None:
             if end.endswith(form.parameter):  # the value's own end was forgotten
                 source.put_back(form.parameter)
@@ -152,7 +166,7 @@ class XmlCalls:
             elif (yield from source.follows(*next_calls, after_space=True, consume=False)) or (
                 yield from source.at_end()
             ):
-                source.put_back(form.call_end)
+                source.put_back(closing)
                 return True
             if source.ended:  # in the middle of what should have followed
                 return False
