@@ -40,6 +40,9 @@ def give_back(source: Source, sink: Sink, *, marked: bool = True, write: Write |
     Where the answer was cut it may well have become a call. One that had begun stays in the message as far as it came.
     One that had not is dropped, and the finish reason says why; without a marker, or in reasoning, it is more likely to
     be text.
+
+    The stream has shown the beginning of a call that the model broke; a whole answer has its text alone. They could agree
+    only if arguments did not stream, or if whole answers had calls whose arguments are no JSON, which agents run into.
     """
     text = source.recorded()
     begun = sink.drop_call(cut=source.cut)

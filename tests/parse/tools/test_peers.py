@@ -52,6 +52,7 @@ MISTRAL = [
     Row("mistral", "vllm mistral: trailing_data_after_json", f"[TOOL_CALLS] [{_CALL}]\nand more", [RUN], "and more", "the peer drops what follows"),
     whole("mistral", "vllm mistral: v11_without_args_skipped", "[TOOL_CALLS]run", "the peer drops it; whether arguments were meant is not known"),
     Row("mistral", "sglang mistral: unknown tool in a list", f'[TOOL_CALLS] [{{"name": "other", "arguments": {{}}}}, {_CALL}]', [RUN], '[TOOL_CALLS] [{"name": "other", "arguments": {}}', "the unknown one is content"),
+    whole("mistral", "unknown tools alone", '[TOOL_CALLS] [{"name": "other", "arguments": {}}, {"name": "more", "arguments": {}}]', ""),
     Row("mistral", "list without its end", f"[TOOL_CALLS] [{_CALL}", [RUN]),
     Row("mistral", "object without its end", f"[TOOL_CALLS] [{_OPEN}]", [RUN]),
     Row("mistral", "object without its end before the next", f"[TOOL_CALLS] [{_OPEN}, {_LOOK}]", [RUN, LOOK]),
@@ -90,6 +91,8 @@ NAMED = [
     Row("kimi_k2", "vllm kimi_k2: invalid_json_still_extracted", '<|tool_calls_section_begin|><|tool_call_begin|>functions.run:0<|tool_call_argument_begin|>{"cmd": "ls"<|tool_call_end|><|tool_call_begin|>functions.look:1<|tool_call_argument_begin|>{"at": "sky"}<|tool_call_end|><|tool_calls_section_end|>', [LOOK], '<|tool_calls_section_begin|><|tool_call_begin|>functions.run:0<|tool_call_argument_begin|>{"cmd": "ls"<|tool_call_end|>', _PEER_KEEPS),
     Row("kimi_k2", "vllm kimi_k2: invalid_funcall_id_skipped", '<|tool_calls_section_begin|><|tool_call_begin|>functions.run.0<|tool_call_argument_begin|>{"cmd": "ls"}<|tool_call_end|><|tool_calls_section_end|>', [RUN], None, "the id still names the tool"),
     Row("apertus", "vllm apertus: incomplete_tool_call", '<|tools_prefix|>[{"run": {"cmd": "ls"}', [RUN]),
+    Row("apertus", "an unknown tool in a list", '<|tools_prefix|>[{"other": {}}, {"run": {"cmd": "ls"}}]<|tools_suffix|>', [RUN], '<|tools_prefix|>[{"other": {}}'),
+    whole("apertus", "unknown tools alone", '<|tools_prefix|>[{"other": {}}, {"more": {}}]<|tools_suffix|>', ""),
     Row("apertus", "vllm apertus: missing_tool_suffix", '<|tools_prefix|>[{"run": {"cmd": "ls"}}]', [RUN]),
 ]  # fmt: skip
 PYTHON = [

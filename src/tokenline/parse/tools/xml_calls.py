@@ -95,7 +95,7 @@ class XmlCalls:
         return True
 
     def _json(self, source: Source, sink: Sink, begin: str = "", end: str = "") -> Reading[bool]:
-        """All arguments as JSON, within tags of their own or, as other models write them, without; and the call's end."""
+        """All arguments as JSON, within tags of their own or, as others write them, without; and the call's end."""
         if begin:
             yield from source.follows(begin, after_space=True)
         if not (yield from copy_arguments(source, sink.arguments)):
