@@ -45,8 +45,10 @@ def _gemma(form: GemmaFormat) -> Callable[[ToolSchemas], Reader]:
     return lambda schemas: GemmaCalls(form, schemas)
 
 
-def _pythonic(begin: str | None = None, end: str | None = None) -> Callable[[ToolSchemas], Reader]:
-    return lambda schemas: PythonicCalls(PythonicFormat(begin, end), schemas)
+def _pythonic(
+    begin: str | None = None, end: str | None = None, *, bare: bool = False
+) -> Callable[[ToolSchemas], Reader]:
+    return lambda schemas: PythonicCalls(PythonicFormat(begin, end, bare), schemas)
 
 
 _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
@@ -68,8 +70,8 @@ _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
         "mistral": lambda _: MistralCalls(),
         "llama3_json": Llama3Calls,
         "llama4_json": Llama3Calls,
-        "pythonic": _pythonic(),
-        "llama4_pythonic": _pythonic("<|python_start|>", "<|python_end|>"),
+        "pythonic": _pythonic(bare=True),
+        "llama4_pythonic": _pythonic("<|python_start|>", "<|python_end|>", bare=True),
         "lfm2": _pythonic("<|tool_call_start|>", "<|tool_call_end|>"),
         "olmo3": _pythonic("<function_calls>", "</function_calls>"),
         "granite": _json("<|tool_call|>", "<tool_call>", end="</tool_call>"),

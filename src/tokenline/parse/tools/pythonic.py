@@ -1,9 +1,13 @@
 """Calls as Python: `[get_weather(city="Paris"), add(a=1, b=2)]` (Llama 4, Llama 3.2's other style, LFM2, Olmo 3).
 
 Between markers where the format has them; without, a list of calls is looked for at the start of a line, and must name
-a tool of the request, if it has any.
+a tool of the request, if it has any. Llama 4 writes it both ways.
+
+Keys that are no identifiers come as `f(**{"to-day": 1})`. A quote that the model forgot to escape is part of its string
+(`run(cmd='sed -n '1,9p' f')`) if nothing that may follow a string follows it, and there is a second one.
 """
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -21,12 +25,15 @@ _PLAIN = re.compile(r"[^'\"\\()\[\]{},=#\s]+|\s+")
 _IN_STRING = re.compile(r"[^'\"\\\r\n]+")
 _LINE_BREAKS = {"\n": "\\n", "\r": "\\r"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+_MAX_AHEAD = 100  # white space behind a quote
+_BEHIND_STRING = ",)]}:=+%'\""  # what may follow a string in an expression
 
 
 @dataclass(frozen=True, slots=True)
 class PythonicFormat:
     begin: str | None = None
     end: str | None = None
+    bare: bool = False  # also without its markers
 
 
 class PythonicCalls:
@@ -38,9 +45,10 @@ class PythonicCalls:
         self.markers = tuple(marker for marker in (form.begin, form.end) if marker)
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
-        marked = self._form.begin is not None
         lines = Surroundings(sink)
-        while (yield from read_content(source, sink, self._form.begin or "[", write=lines.write)) is not None:
+        begin = tuple(text for text in (self._form.begin, "[" if self._form.bare else None) if text)
+        while (marker := (yield from read_content(source, sink, *begin, write=lines.write))) is not None:
+            marked = marker == self._form.begin
             if marked:
                 bracket = (yield from source.follows("[", after_space=True)) is not None
                 complete = yield from self._calls(source, sink, bracket)
@@ -94,7 +102,13 @@ def read_arguments(source: Source, sink: Sink, schemas: ToolSchemas, name: str) 
             expression, stop = yield from _expression(source)
         if stop not in (",", ")"):
             return False
-        if expression.strip():
+        if keyword is None and (members := _unpacked(expression)) is not None:
+            if not begun:
+                sink.begin_call(name)
+                begun = True
+            for key, value in members.items():
+                arguments.value(key, json.dumps(value, ensure_ascii=False))
+        elif expression.strip():
             if keyword is None:
                 if not positional:
                     return False
@@ -113,6 +127,18 @@ def read_arguments(source: Source, sink: Sink, schemas: ToolSchemas, name: str) 
             arguments.close()
             sink.end_call()
             return True
+
+
+def _unpacked(expression: str) -> dict[str, object] | None:
+    """The members of `**{..}`; None for any other expression."""
+    bare = expression.strip()
+    if not bare.startswith("**"):
+        return None
+    try:
+        members = json.loads(python_to_json(bare.removeprefix("**")))
+    except ValueError:
+        return None
+    return members if isinstance(members, dict) else None
 
 
 def _json(expression: str) -> str:
@@ -150,11 +176,14 @@ def _expression(source: Source) -> Reading[tuple[str, str]]:
 
 
 def _string(source: Source, parts: list[str]) -> Reading[bool]:
-    """A Python string, with one or three quotes, as it is written; a line break in a plain one is escaped."""
+    """A Python string, with one or three quotes, as it is written; in a plain one a line break is escaped, and a quote
+    that cannot be its end.
+    """
     quote = (yield from source.peek()) * 3
     if (yield from source.ahead(3)) != quote:
         quote = quote[0]
     triple = len(quote) == 3
+    inner = 0  # quotes within the string that are not escaped
     parts.append(source.take(len(quote)))
     while True:
         if inside := source.take_now(_IN_STRING):
@@ -167,8 +196,22 @@ def _string(source: Source, parts: list[str]) -> Reading[bool]:
                 return False
             parts.append(source.take(2))
         elif (yield from source.ahead(len(quote))) == quote:
-            parts.append(source.take(len(quote)))
-            return True
+            source.take(len(quote))
+            if triple or (yield from _may_end(source)):
+                parts.append(quote)
+                return inner % 2 == 0  # with one too many it is not clear which of them ends the string
+            inner += 1
+            parts.append("\\" + quote)
         else:
             source.take(1)
             parts.append(character if triple else _LINE_BREAKS.get(character, character))
+
+
+def _may_end(source: Source) -> Reading[bool]:
+    """Whether a string may end here: what follows is no part of one, or nothing does."""
+    window = ""
+    while not window.strip():
+        known, window = window, (yield from source.ahead(len(window) + 1))
+        if window == known or len(window) > _MAX_AHEAD:
+            return True
+    return window.strip()[0] in _BEHIND_STRING
