@@ -5,17 +5,25 @@ make serve                                   # in one terminal
 .venv/bin/python examples/walk.py
 """
 
+import os
+import secrets
 import sys
 from typing import Any
 
 from openai import OpenAI
 
-client = OpenAI(base_url=sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000/v1", api_key="none")
+client = OpenAI(
+    base_url=sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000/v1",
+    api_key=os.environ.get("TOKENLINE_API_KEY", "none"),
+)
 model = client.models.list().data[0].id
+own_cache = {"cache_salt": secrets.token_hex(8)}  # nothing that the server was asked before is found
 
 
 def ask(name: str, messages: list[Any]) -> str:
-    answer = client.chat.completions.create(model=model, messages=messages, max_tokens=24, temperature=0)
+    answer = client.chat.completions.create(
+        model=model, messages=messages, max_tokens=24, temperature=0, extra_body=own_cache
+    )
     usage: Any = answer.usage
     cached = usage.prompt_tokens_details.cached_tokens
     print(

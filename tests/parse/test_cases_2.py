@@ -165,3 +165,51 @@ def test_a_marker_that_is_only_talked_about_is_reasoning(thoughts: str) -> None:
 def test_a_forgotten_outer_bracket_and_a_code_block() -> None:
     for text in (f"<tool_call>\n{CALL[:-1]}\n</tool_call>", f"<tool_call>\n```json\n{CALL}\n```\n</tool_call>"):
         assert read("hermes", text, WEATHER).parsed == [("get_weather", {"city": "Oslo"})]
+
+
+CALL = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (CALL, None),
+        (f"```json\n{CALL}\n```", None),
+        (f"```\n{CALL}```", None),
+        (f"I will look.\n\n{CALL}", "I will look."),
+        (f"<think>hm</think>{CALL}", None),
+        ('{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Oslo"\n  }\n}\n', None),
+        ('{"arguments": {"city": "Oslo"}, "name": "get_weather"}', None),
+    ],
+)
+def test_a_call_of_hermes_without_its_markers(text: str, content: str | None) -> None:
+    """As Qwen2.5-Coder writes nearly all of them."""
+    got = read("hermes", text, WEATHER, reasoning="qwen3")
+    assert (got.parsed, got.content) == ([("get_weather", {"city": "Oslo"})], content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Alice", "arguments": {"city": "Oslo"}}',  # not a tool
+        '{"name": "get_weather", "arguments": {"city": "Oslo"}, "why": "x"}',
+        '{"name": "get_weather"}',
+        f"[{CALL}]",
+        f"Like this: `{CALL}`",
+        f'{{"example": {CALL}}}',
+        '```json\n{"city": "Oslo"}\n```',
+        "```python\nprint({})\n```",
+        "``` {",
+        "{" * 50,
+    ],
+)
+def test_json_that_is_no_call_of_hermes(text: str) -> None:
+    got = read("hermes", text, WEATHER)
+    assert (got.parsed, got.content) == ([], text)
+
+
+def test_a_call_of_a_strict_tool_needs_its_markers() -> None:
+    """What stands before them is not held to the tool's schema."""
+    strict = [{"type": "function", "function": {**WEATHER[0]["function"], "strict": True}}]
+    assert read("hermes", CALL, strict).content == CALL
+    assert read("hermes", f"<tool_call>{CALL}</tool_call>", strict).parsed == [("get_weather", {"city": "Oslo"})]

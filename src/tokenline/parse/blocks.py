@@ -41,8 +41,9 @@ def give_back(source: Source, sink: Sink, *, marked: bool = True, write: Write |
     One that had not is dropped, and the finish reason says why; without a marker, or in reasoning, it is more likely to
     be text.
 
-    The stream has shown the beginning of a call that the model broke; a whole answer has its text alone. They could agree
-    only if arguments did not stream, or if whole answers had calls whose arguments are no JSON, which agents run into.
+    The stream has shown the beginning of a call that the model broke; a whole answer has its text alone. They could
+    agree only if arguments did not stream, or if whole answers had calls whose arguments are no JSON, on which agents
+    fail.
     """
     text = source.recorded()
     begun = sink.drop_call(cut=source.cut)

@@ -53,7 +53,7 @@ def _pythonic(
 
 _TOOLS: Mapping[str, Callable[[ToolSchemas], Reader]] = MappingProxyType(
     {
-        "hermes": lambda _: JsonCalls(HERMES),
+        "hermes": lambda schemas: JsonCalls(HERMES, bare=schemas.allow_unmarked),
         "qwen3_coder": _xml(xml_formats.QWEN3_CODER),
         "qwen3_xml": _xml(xml_formats.QWEN3_CODER),
         "seed_oss": _xml(xml_formats.SEED_OSS),

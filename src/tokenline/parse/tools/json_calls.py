@@ -7,7 +7,7 @@ marker, as where the model's turn ends instead, and stray closing brackets behin
 
 from dataclasses import dataclass
 
-from tokenline.parse.blocks import give_back, read_content
+from tokenline.parse.blocks import Surroundings, give_back, read_content
 from tokenline.parse.json_text import copy_value, escaped, ignore, read_members, read_string, whole_value
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import Reading, Source, Write
@@ -24,25 +24,51 @@ class JsonFormat:
 
 
 HERMES = JsonFormat(("<tool_call>",), "</tool_call>")
+FENCE = "```"  # of a Markdown code block
 
 
 class JsonCalls:
-    """Reader of content with marked JSON calls in it."""
+    """Reader of content with marked JSON calls in it.
 
-    def __init__(self, form: JsonFormat) -> None:
+    `bare`: also without the markers, as small models write them (Qwen2.5-Coder nearly always): an object of its own, or
+    in a code block, that has a call's keys only. For requests with tools: it must name one of them.
+    """
+
+    def __init__(self, form: JsonFormat, *, bare: bool = False) -> None:
         self._form = form
+        self._unmarked = ("{", FENCE) if bare else ()
         self.markers = (*form.begin, *((form.end,) if form.end else ()))
 
     def read(self, source: Source, sink: Sink) -> Reading[None]:
-        while (yield from read_content(source, sink, *self._form.begin)) is not None:
-            if (yield from source.follows("```", after_space=True)):  # a Markdown code block around them
+        lines = Surroundings(sink)
+        while (
+            marker := (yield from read_content(source, sink, *self._form.begin, *self._unmarked, write=lines.write))
+        ) is not None:
+            if marker in self._unmarked:
+                if not (lines.in_prose and (yield from self._bare(source, sink, fenced=marker == FENCE))):
+                    give_back(source, sink, marked=False, write=lines.write)
+                continue
+            if (yield from source.follows(FENCE, after_space=True)):
                 yield from source.follows("json")
             if not (yield from read_calls(source, sink, ends=self.markers)):
-                give_back(source, sink)
+                give_back(source, sink, write=lines.write)
                 continue
             ends = ("}", "]") if self._form.end is None else ("}", "]", self._form.end)
             while (yield from source.follows(*ends, after_space=True)) in ("}", "]"):
                 pass
+
+    def _bare(self, source: Source, sink: Sink, *, fenced: bool) -> Reading[bool]:
+        """A call without markers, behind its opening bracket or that of its code block."""
+        if fenced:
+            yield from source.follows("json")
+            if not (yield from source.follows("{", after_space=True)):
+                return False
+        if not (yield from read_call(source, sink, bare=True, opened=True)):
+            return False
+        source.recorded()
+        if fenced:
+            yield from source.follows(FENCE, after_space=True)
+        return True
 
 
 def read_calls(

@@ -32,11 +32,18 @@ class ToolSchemas:
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
         self._parameters: dict[str, Schema] = {}
+        self._any_strict = False
         for tool in tools or ():
             function = tool.get("function", tool) if isinstance(tool, Mapping) else None
             if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
                 parameters = function.get("parameters")
+                self._any_strict |= function.get("strict") is True
                 self._parameters[name] = parameters if isinstance(parameters, Mapping) else {}
+
+    @property
+    def allow_unmarked(self) -> bool:
+        """Calls may come without their markers. Those of strict tools may not: their grammar begins at the marker."""
+        return bool(self._parameters) and not self._any_strict
 
     def meant(self, name: str) -> str | None:
         """The tool that is meant by a name that the model wrote, None if there is no such tool. Without tools, every
