@@ -139,7 +139,14 @@ GEMMA = [
     whole("gemma4", "vllm gemma4: malformed_no_brace_bounded", "<|tool_call>call:run without braces<tool_call|>", "the peer calls a tool of a name with spaces"),
     Row("functiongemma", "no end of the call", "<start_function_call>call:run{cmd:<escape>ls<escape>", [RUN]),
 ]  # fmt: skip
-ROWS = [*MISTRAL, *JSON, *NAMED, *PYTHON, *XML, *GEMMA]
+HARMONY = [
+    Row("openai", "llama.cpp: spaces around the header's words", '<|start|> assistant to=functions.run<|channel|> commentary <|constrain|>  json<|message|> {"cmd": "ls"}', [RUN]),
+    Row("openai", "llama.cpp: a call in the analysis channel", '<|channel|>analysis to=functions.run<|message|>{"cmd": "ls"}', [RUN]),
+    Row("openai", "llama.cpp: parallel calls behind <|end|>", '<|channel|>commentary to=functions.run<|message|>{"cmd": "ls"}<|end|><|start|>assistant to=functions.look<|channel|>commentary<|message|>{"at": "sky"}', [RUN, LOOK]),
+    Row("openai", "llama.cpp: commentary to=assistant", "<|channel|>commentary to=assistant<|channel|>final<|message|>Hi", [], "Hi"),
+    Row("openai", "an object without its end", '<|channel|>commentary to=functions.run<|message|>{"cmd": "ls"<|call|>', [], '{"cmd": "ls"'),
+]  # fmt: skip
+ROWS = [*MISTRAL, *JSON, *NAMED, *PYTHON, *XML, *GEMMA, *HARMONY]
 
 
 def read(row: Row) -> Answer:
