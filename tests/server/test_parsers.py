@@ -14,6 +14,7 @@ from tests.server.scripted import Scripted
 from tokenline.models.base import Model
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.renderer import Renderer
+from tokenline.server.openai.custom_tools import with_functions
 from tokenline.service.parsers import ParserChoice
 
 # ChatML with Hermes tool calls and <think>, as Qwen3's, without its cutting of old turns.
@@ -51,7 +52,8 @@ class Talker:
     def body(self, says: str, **more: Any) -> dict[str, Any]:
         """A request whose answer will be `says` and the end of the turn."""
         body = {"messages": user("What is the weather?"), "temperature": 0, "max_tokens": 400, **more}
-        line = self.served.renderer.chat(ChatInput(body["messages"], body.get("tools")))
+        messages, tools, _ = with_functions(body["messages"], body.get("tools"))
+        line = self.served.renderer.chat(ChatInput(messages, tools))
         end = self.served.renderer.tokenizer.special_tokens["<|im_end|>"]
         self.model.say([*self.served.renderer.tokenizer.encode(says), end], after=len(line))
         return body

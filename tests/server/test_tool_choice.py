@@ -104,16 +104,3 @@ async def test_a_fault_of_an_allowed_tools_schema_is_found_where_it_stands(share
     response = await shared.http.post(CHAT, json=body)
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith("tools[2].function.parameters")
-
-
-@in_module_loop
-async def test_custom_tools_are_refused_by_name(shared: Served):
-    """OpenAI's tools that take any text have no place in chat templates: a 400 that says where, not a tool ignored."""
-    custom = {"type": "custom", "custom": {"name": "shell", "format": {"type": "text"}}}
-    asked = {"messages": user("a"), "tools": [*TOOLS, custom], "tool_choice": "required"}
-    error = (await shared.http.post(CHAT, json=asked)).json()["error"]
-    assert (error["param"], error["code"]) == ("tools[2].type", "unsupported_value")
-    choice = {"type": "custom", "custom": {"name": "shell"}}
-    asked = {"messages": user("a"), "tools": TOOLS, "tool_choice": choice}
-    response = await shared.http.post(CHAT, json=asked)
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "tool_choice")

@@ -50,7 +50,7 @@ def parse(
     """
     from tokenline.parse.registry import make_parser
     from tokenline.parse.stream import OutputStream
-    from tokenline.server.openai.answers import delta_object, finish_reason_of, message_object
+    from tokenline.server.openai.answers import DeltaWriter, finish_reason_of, message_object
 
     parts = _pieces(file) if pieces else [_text(file)]
     if not all(stop or ()):
@@ -65,10 +65,11 @@ def parse(
     for index in range(len(parts)):
         deltas += stream.feed([index])
     deltas += stream.finish(cut)
+    writer = DeltaWriter()
     result = {
         "message": message_object(stream.message(deltas)),
         "finish_reason": finish_reason_of(stream.end_reason),
-        "deltas": [delta_object(delta) for delta in deltas],
+        "deltas": [written for delta in deltas for written in writer.write(delta)],
     }
     print(json.dumps(result, ensure_ascii=False, indent=2))
 

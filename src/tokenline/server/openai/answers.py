@@ -5,6 +5,7 @@ where OpenAI sends null.
 """
 
 import time
+from collections.abc import Collection
 from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
@@ -13,6 +14,7 @@ from tokenline.engine.request import PromptProgress
 from tokenline.parse.delta import ContentDelta, Delta, ReasoningDelta, ToolCallDelta
 from tokenline.parse.message import Message
 from tokenline.parse.stream import EndReason
+from tokenline.server.openai.custom_tools import InputReader, input_of
 from tokenline.service.events import Usage
 
 DONE = "[DONE]"  # ends every stream
@@ -81,13 +83,21 @@ nothing stands before it.
 """
 
 
+class CustomObject(TypedDict):
+    """What a custom tool is called with."""
+
+    name: NotRequired[str]
+    input: str
+
+
 class ToolCallObject(TypedDict):
-    """In a stream, `id`, `type` and the function's name come once, with the first piece of a call."""
+    """In a stream, `id`, `type` and the tool's name come once, with the first piece of a call."""
 
     index: NotRequired[int]  # in a stream only
     id: NotRequired[str]
-    type: NotRequired[Literal["function"]]
-    function: FunctionObject
+    type: NotRequired[Literal["function", "custom"]]
+    function: NotRequired[FunctionObject]
+    custom: NotRequired[CustomObject]  # of a custom tool, instead of `function`
 
 
 class ChatMessage(TypedDict):
@@ -259,40 +269,70 @@ def progress_of(progress: PromptProgress) -> PromptProgressObject:
     }
 
 
-def message_object(message: Message) -> ChatMessage:
-    """The `message` of a choice."""
+def message_object(message: Message, custom: Collection[str] = ()) -> ChatMessage:
+    """The `message` of a choice. `custom`: names of the request's custom tools."""
     made: ChatMessage = {"role": "assistant", "content": message.content}
     if message.reasoning is not None:
         made["reasoning_content"] = made["reasoning"] = message.reasoning
     if message.tool_calls:
         made["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": input_of(call.arguments)}}
+            if call.name in custom
+            else {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
     return made
 
 
-def delta_object(delta: Delta) -> ChatDelta:
-    """The `delta` of a chunk."""
-    match delta:
-        case ContentDelta(text):
-            return {"content": text}
-        case ReasoningDelta(text):
-            return {"reasoning_content": text, "reasoning": text}
-        case ToolCallDelta():
-            return {"tool_calls": [_call_piece(delta)]}
+class DeltaWriter:
+    """The `delta`s of one choice's chunks. `custom`: names of the request's custom tools."""
 
+    def __init__(self, custom: Collection[str] = ()):
+        self._custom = custom
+        self._inputs: dict[int, InputReader] = {}  # of custom calls, by index; the last one may have more to come
 
-def _call_piece(piece: ToolCallDelta) -> ToolCallObject:
-    """A piece of a tool call. Clients add up what is there, so what is not said again is left out, not null."""
-    function: FunctionObject = {"arguments": piece.arguments}
-    call: ToolCallObject = {"index": piece.index, "function": function}
-    if piece.id is not None:
-        call["id"] = piece.id
-        call["type"] = "function"
-    if piece.name is not None:
-        function["name"] = piece.name
-    return call
+    def write(self, delta: Delta) -> list[ChatDelta]:
+        match delta:
+            case ContentDelta(text):
+                return [{"content": text}]
+            case ReasoningDelta(text):
+                return [{"reasoning_content": text, "reasoning": text}]
+            case ToolCallDelta():
+                return self._call_piece(delta)
+
+    def finish(self) -> list[ChatDelta]:
+        """What is left at the end of a call."""
+        if not self._inputs:
+            return []
+        index, reader = self._inputs.popitem()
+        rest = reader.finish()
+        return [{"tool_calls": [{"index": index, "custom": {"input": rest}}]}] if rest else []
+
+    def _call_piece(self, piece: ToolCallDelta) -> list[ChatDelta]:
+        """A piece of a tool call. Clients add up what is there, so what is not said again is left out, not null."""
+        written: list[ChatDelta] = []
+        if piece.id is not None:
+            written += self.finish()
+        call: ToolCallObject = {"index": piece.index}
+        if piece.id is not None:
+            call["id"] = piece.id
+        if piece.name is not None and piece.name in self._custom:
+            self._inputs[piece.index] = InputReader()
+        if (reader := self._inputs.get(piece.index)) is None:
+            call["function"] = {"arguments": piece.arguments}
+            if piece.name is not None:
+                call["function"]["name"] = piece.name
+            if piece.id is not None:
+                call["type"] = "function"
+            return [*written, {"tool_calls": [call]}]
+        call["custom"] = {"input": reader.feed(piece.arguments)}
+        if piece.name is not None:
+            call["custom"]["name"] = piece.name
+        if piece.id is not None:
+            call["type"] = "custom"
+        elif not call["custom"]["input"]:
+            return written  # half an escape, or what stands around the input
+        return [*written, {"tool_calls": [call]}]
 
 
 _FINISH_REASONS = {

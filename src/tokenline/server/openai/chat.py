@@ -20,15 +20,16 @@ from tokenline.server.openai.answers import (
     ChatCompletionChunk,
     ChatDelta,
     ChatLogprobs,
+    DeltaWriter,
     ErrorObject,
     TokenLogprobEntry,
-    delta_object,
     finish_reason_of,
     message_object,
     now_s,
     progress_of,
     usage_of,
 )
+from tokenline.server.openai.custom_tools import custom_names
 from tokenline.server.openai.logprobs import chat_entry, prompt_logprobs
 from tokenline.server.openai.read import chat_request
 from tokenline.server.openai.stream_usage import StreamUsage
@@ -74,6 +75,7 @@ class ChatShell:
         self._token_ids = bool(body.return_token_ids)
         self._prompt_logprobs = body.prompt_logprobs
         self._usage = StreamUsage(body.stream_options)
+        self._custom = custom_names(body.tools)
 
     async def whole(self, answer: Answer) -> ChatCompletion:
         """The whole answer, put together from the same events that a stream would send."""
@@ -90,7 +92,7 @@ class ChatShell:
             assert end is not None
             choice: ChatChoice = {
                 "index": index,
-                "message": {**message_object(answer.message(index)), "refusal": None},
+                "message": {**message_object(answer.message(index), self._custom), "refusal": None},
                 "logprobs": one.chat_logprobs() if self._logprobs else None,
                 "finish_reason": finish_reason_of(end),
             }
@@ -120,6 +122,7 @@ class ChatShell:
             yield Frame(first)
         # Ids and log probabilities whose text is still held back wait for the next chunk of their choice.
         waiting = [_Gathered() for _ in range(answer.num_choices)]
+        writers = [DeltaWriter(self._custom) for _ in range(answer.num_choices)]
         async for event in answer:
             if isinstance(event, PromptAdvanced):
                 chunk = self._chunk(answer, _chunk_choice(event.first_choice, {}))
@@ -129,9 +132,10 @@ class ChatShell:
                 continue
             held = waiting[event.choice]
             held.add(event, self._entries(event))
-            parts: list[ChatDelta] = [delta_object(delta) for delta in event.deltas]
+            writer = writers[event.choice]
+            parts: list[ChatDelta] = [part for delta in event.deltas for part in writer.write(delta)]
             if event.end is not None:
-                parts.append({})
+                parts += [*writer.finish(), {}]
             for number, part in enumerate(parts):
                 choice = _chunk_choice(event.choice, part)
                 if event.end is not None and number == len(parts) - 1:

@@ -8,6 +8,7 @@ from typing import Any
 from tokenline.fields import FieldError, Path, Places, shown
 from tokenline.render.chat_input import ChatInput
 from tokenline.server.openai.constraints import output_format
+from tokenline.server.openai.custom_tools import with_functions
 from tokenline.server.openai.thinking import read_thinking
 from tokenline.server.openai.tool_choice import read_tool_choice
 from tokenline.server.openai.wire import NO_LIMIT, ChatBody, CompletionBody, GenerationBody, TemplateBody
@@ -35,10 +36,11 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
         max_tokens = body.max_completion_tokens
         moved[("max_tokens",)] = ("max_completion_tokens",)
     output, place = output_format(body)
+    chat, rewritten = _chat_input(body)
     return ChatRequest(
         id=request_id,
         caller=caller,
-        chat=chat_input(body),
+        chat=chat,
         tool_choice=read_tool_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         sampling=_sampling(body, (body.top_logprobs or 0) if body.logprobs else None, body.prompt_logprobs),
@@ -49,7 +51,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
         output=output,
         reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
-        places=Places({**moved, ("output",): place, ("logprobs",): ("top_logprobs",)}),
+        places=Places({**moved, **rewritten, ("output",): place, ("logprobs",): ("top_logprobs",)}),
     )
 
 
@@ -86,18 +88,25 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
 
 
 def chat_input(body: TemplateBody) -> ChatInput:
-    """What the template gets to see: messages and tools exactly as they came."""
+    """What the template gets to see: messages and tools as they came, custom tools as functions."""
+    return _chat_input(body)[0]
+
+
+def _chat_input(body: TemplateBody) -> tuple[ChatInput, dict[Path, Path]]:
+    """The same, and where in the body stands what was rewritten."""
     continues = bool(body.continue_final_message)
     thinking = read_thinking(body)
-    return ChatInput(
-        messages=body.messages,
-        tools=body.tools or None,
+    messages, tools, rewritten = with_functions(body.messages, body.tools)
+    chat = ChatInput(
+        messages=messages,
+        tools=tools or None,
         add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=continues,
         template_kwargs=dict(body.chat_template_kwargs or {}),
         reasoning_effort=thinking.effort,
         thinking=thinking.on,
     )
+    return chat, rewritten
 
 
 def read_prompts(given: Any) -> tuple[tuple[str | list[Any], ...], bool]:

@@ -1,4 +1,4 @@
-"""Wire in: `tool_choice`, which functions may or must be called. Faults are FieldErrors."""
+"""Wire in: `tool_choice`, which tools may or must be called. Faults are FieldErrors."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def read_tool_choice(wanted: Any) -> ToolChoice | None:
     kind = wanted.get("type") if isinstance(wanted, dict) else None
     if kind == "allowed_tools":
         return _allowed_tools(wanted.get("allowed_tools"))
-    if (name := _named_function(wanted)) is not None:
+    if (name := _named_tool(wanted)) is not None:
         return NamedTool(name)
     raise FieldError(
         ("tool_choice",),
@@ -34,7 +34,7 @@ def _allowed_tools(allowed: Any) -> AllowedTools:
         raise FieldError((*place, "tools"), f"must be a non-empty array of tools; got {shown(tools)}.")
     names: list[str] = []
     for index, tool in enumerate(tools):
-        name = _named_function(tool)
+        name = _named_tool(tool)
         if name is None:
             accepted = '{"type": "function", "function": {"name": …}}'
             raise FieldError((*place, "tools", index), f"must be {accepted}; got {shown(tool)}.")
@@ -42,10 +42,11 @@ def _allowed_tools(allowed: Any) -> AllowedTools:
     return AllowedTools(tuple(names), required=mode == "required")
 
 
-def _named_function(value: Any) -> str | None:
-    """The name in `{"type": "function", "function": {"name": ...}}`; None for anything else."""
-    if not isinstance(value, dict) or value.get("type") != "function":
+def _named_tool(value: Any) -> str | None:
+    """The name in `{"type": "function", "function": {"name": ...}}`, or the same of a custom tool; else None."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind not in ("function", "custom"):
         return None
-    function = value.get("function")
-    name = function.get("name") if isinstance(function, dict) else None
+    named = value.get(kind)
+    name = named.get("name") if isinstance(named, dict) else None
     return name if isinstance(name, str) else None
