@@ -163,7 +163,8 @@ MESSAGES = [
     ([{"role": "user", "content": "x", "tool_calls": [CALL]}], "messages[0].tool_calls"),
     ([{"role": "assistant", "content": "x", "audio": {"id": "a"}}], "messages[0].audio"),
     ([{"role": "assistant", "content": "x", "function_call": {"name": "f"}}], "messages[0].function_call"),
-    ([{"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}], "messages[0].tool_calls[0].type"),
+    ([{"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}], "messages[0].tool_calls[0].custom"),
+    ([{"role": "assistant", "tool_calls": [{**CALL, "type": "tool"}]}], "messages[0].tool_calls[0].type"),
     ([{"role": "assistant", "tool_calls": [{**CALL, "id": 5}]}], "messages[0].tool_calls[0].id"),
     ([*user("a"), {"role": "tool", "content": "x", "tool_call_id": 3}], "messages[1].tool_call_id"),
 ]
