@@ -299,11 +299,21 @@ def kind(value: object) -> str:
     )
 
 
+def schema_of(value: object) -> dict[str, Any]:
+    """A schema for a value and all that is in it."""
+    schema: dict[str, Any] = {"type": kind(value)}
+    if isinstance(value, dict):
+        schema["properties"] = {key: schema_of(item) for key, item in value.items()}
+    if isinstance(value, list) and value:
+        schema["items"] = {"anyOf": [schema_of(item) for item in value]}
+    return schema
+
+
 def tools_for(calls: list[Call]) -> list[dict[str, Any]]:
     """A schema for every call that says exactly what was meant."""
     tools: dict[str, dict[str, Any]] = {}
     for name, arguments in calls:
-        tools[name] = {key: {"type": kind(value)} for key, value in arguments.items()}
+        tools[name] = {key: schema_of(value) for key, value in arguments.items()}
     return [{"type": "function", "function": {"name": n, "parameters": {"properties": p}}} for n, p in tools.items()]
 
 
