@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 NEEDED = (3, 11)
 OTHERS = ("python3.13", "python3.12", "python3.11", "python3.14", "python3")  # where the one we run on will not do
@@ -41,15 +42,12 @@ def main() -> None:
 
 
 def is_installed(venv: Path, wanted: str) -> bool:
-    stamp = venv / ("." + wanted)
     try:
-        time_of_stamp = stamp.stat().st_mtime
-        place = stamp.read_text()
+        time_of_stamp = (venv / ("." + wanted)).stat().st_mtime
     except OSError:
         return False
     newest = max((ROOT / name).stat().st_mtime for name in ("pyproject.toml", "requirements.lock"))
-    # An empty stamp is one of an earlier version. A folder that was moved has scripts that lead to its old place.
-    return time_of_stamp >= newest and place in ("", str(venv.resolve())) and what_is_wrong(venv) is None
+    return time_of_stamp >= newest and what_is_wrong(venv) is None
 
 
 # --- the environment -------------------------------------------------------------------------------------------------
@@ -87,6 +85,7 @@ def what_is_wrong(venv: Path) -> str | None:
         return "its Python does not start"
     if version < NEEDED:
         return f"it was made by Python {dotted(version)}, and tokenline needs {dotted(NEEDED)} or newer"
+    # An empty stamp is one of an earlier version. A folder that was moved has scripts that lead to its old place.
     stamps = [stamp for stamp in (venv / ".runtime", venv / ".dev") if stamp.exists() and stamp.stat().st_size]
     if any(stamp.read_text() != str(venv.resolve()) for stamp in stamps):
         return "it was made in another folder"
@@ -190,7 +189,7 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def fail(message: str) -> str:
+def fail(message: str) -> NoReturn:
     sys.exit("tokenline: " + message)
 
 

@@ -27,6 +27,11 @@ def json_pointer(path: Path) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
+def pointer_parts(pointer: str) -> list[str]:
+    """The names of an RFC 6901 JSON pointer; those of the whole ("") are none."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
 def shown(value: Any, limit: int = 60) -> str:
     """A JSON value as a short piece of an error message, of about `limit` characters at most."""
     if isinstance(value, list | tuple):

@@ -14,7 +14,11 @@ from tokenline.cli.own_server import own_server
 from tokenline.cli.pull import MODEL_HELP
 from tokenline.cli.terminal import Conversation, Terminal
 
-OWN_SERVER = "Options of the server that chat starts (not with --url)"
+
+def _of_serve(metavar: str) -> Any:
+    """An option that is handed on to the server that chat starts."""
+    panel = "Options of the server that chat starts (not with --url)"
+    return typer.Option(metavar=metavar, help="As for serve.", rich_help_panel=panel)
 
 
 def chat(
@@ -58,25 +62,13 @@ def chat(
         int | None,
         typer.Option(metavar="TOKENS", min=1, help="Maximum tokens per answer.", show_default="the server's"),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="As for serve.", rich_help_panel=OWN_SERVER)
-    ] = None,
-    dtype: Annotated[str | None, typer.Option(metavar="NAME", help="As for serve.", rich_help_panel=OWN_SERVER)] = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="As for serve.", rich_help_panel=OWN_SERVER)
-    ] = None,
-    kv_cache_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="As for serve.", rich_help_panel=OWN_SERVER)
-    ] = None,
-    cache_dir: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="As for serve.", rich_help_panel=OWN_SERVER)
-    ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="As for serve.", rich_help_panel=OWN_SERVER)
-    ] = None,
-    reasoning_parser: Annotated[
-        str | None, typer.Option(metavar="NAME", help="As for serve.", rich_help_panel=OWN_SERVER)
-    ] = None,
+    device: Annotated[str | None, _of_serve("NAME")] = None,
+    dtype: Annotated[str | None, _of_serve("NAME")] = None,
+    max_model_len: Annotated[int | None, _of_serve("TOKENS")] = None,
+    kv_cache_memory: Annotated[str | None, _of_serve("SIZE")] = None,
+    cache_dir: Annotated[Path | None, _of_serve("PATH")] = None,
+    chat_template: Annotated[Path | None, _of_serve("FILE")] = None,
+    reasoning_parser: Annotated[str | None, _of_serve("NAME")] = None,
 ) -> None:
     """Talk to a model in the terminal. /help there lists the commands."""
     from tokenline.cli.client import ChatClient, ChatError

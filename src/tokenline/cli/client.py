@@ -5,7 +5,7 @@ Knows the wire format of streamed chat completions. Does not print. Every failur
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +84,7 @@ class ChatClient:
         except (ValueError, KeyError, TypeError) as error:
             raise ChatError(f"{self._base}/v1/models does not answer as an OpenAI server does") from error
 
-    def stream(self, body: dict[str, Any]) -> Iterator[AnswerPiece | PromptRead | Ending]:
+    def stream(self, body: dict[str, Any]) -> Generator[AnswerPiece | PromptRead | Ending]:
         """Post a chat completion; its pieces as they come, then its Ending. Closing the iterator stops the answer."""
         body = body | {"stream": True, "stream_options": {"include_usage": True}}
         sent = time.perf_counter()

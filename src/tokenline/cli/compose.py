@@ -52,7 +52,7 @@ class ComposedServer:
 
 def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
     """Build the server. Raises CommandError, ModelError or RenderError."""
-    from tokenline.models.fetch import is_default_model, resolve_model
+    from tokenline.models.fetch import resolve_model
 
     listener = _bind(options)  # first of all: a port that is taken is said before anything is downloaded
     path = resolve_model(options.model, progress=progress)
@@ -110,7 +110,7 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         sampling=str(service.room.default_sampling),
         host=options.host,
         needs_key=bool(options.api_keys),
-        is_default=not _is_here(options.model) and is_default_model(options.model),
+        is_default=_means_default_model(options.model),
     )
     return ComposedServer(app, listener, facts)
 
@@ -190,12 +190,18 @@ def _is_here(model: str | None) -> bool:
     return model is not None and os.path.exists(model.strip())
 
 
+def _means_default_model(model: str | None) -> bool:
+    from tokenline.models.fetch import is_default_model
+
+    return not _is_here(model) and is_default_model(model)
+
+
 def name_of(model: str | None, path: Path) -> str:
     """What clients call the model: a hub id or short name as it was given, else the name of the file or folder."""
-    from tokenline.models.fetch import DEFAULT_NAME, is_default_model
+    from tokenline.models.fetch import DEFAULT_NAME
     from tokenline.models.hub_names import HubName
 
-    if not _is_here(model) and is_default_model(model):
+    if _means_default_model(model):
         return DEFAULT_NAME
     if model is not None and not _is_here(model) and (hub_name := HubName.parse(model.strip())):
         return str(hub_name)

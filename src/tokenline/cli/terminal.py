@@ -173,7 +173,7 @@ class Terminal:
 
         thinking = False
         shows_progress = False
-        with contextlib.closing(self._client.stream(self._conversation.request(text))) as pieces:  # type: ignore[type-var]
+        with contextlib.closing(self._client.stream(self._conversation.request(text))) as pieces:
             for piece in pieces:
                 if isinstance(piece, PromptRead):
                     shows_progress = self._show_progress(piece) or shows_progress

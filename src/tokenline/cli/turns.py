@@ -1,6 +1,7 @@
 """Reading a person's turn: one line, a pasted text of several lines, or what stands between two \"\"\"."""
 
 import contextlib
+import io
 import sys
 from collections.abc import Callable
 
@@ -21,8 +22,8 @@ class TurnReader:
 
                 # The terminal marks what is pasted, so its line breaks do not send it (GNU readline; others ignore it).
                 readline.parse_and_bind("set enable-bracketed-paste on")
-        elif hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
+        elif isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")
 
     def read(self) -> str | None:
         """The next turn; None at the end of input."""

@@ -150,9 +150,8 @@ class EngineCore:
             sequence = result.chunk.sequence
             if sequence.finished:  # a sibling's broken logits ended the request in this very step
                 continue
-            if result.scores:
-                sequence.scored += result.scores
-            if result.scores and is_broken(result.scores):
+            sequence.scored += result.scores
+            if is_broken(result.scores):
                 steps += self._fail(sequence.request, "the model's logits are not numbers")
             elif isinstance(result.sampled, SamplingError):
                 steps += self._fail(sequence.request, str(result.sampled))

@@ -143,9 +143,8 @@ class Scheduler:
         if len(self.running) >= self._max_num_seqs:
             return None
         turns = self._by_turn()
-        riding: set[int] = (
-            set()
-        )  # requests of which a choice waits for a running prefill, and so all that have its line
+        # Requests of which a choice waits for a running prefill, and so all that have its line
+        riding: set[int] = set()
         for sequence in turns if below is None else turns[:LOOK_AHEAD]:
             if id(sequence.request) in riding and not sequence.num_generated:
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from tokenline.fields import Path
+from tokenline.fields import Path, pointer_parts
 from tokenline.grammar.errors import unsupported
 from tokenline.grammar.vocabulary import LISTS, NAMED, ONE
 
@@ -40,8 +40,7 @@ class References:
         if address not in self._places:
             raise unsupported(f"refers to {reference!r}: only references into the schema itself can be followed.", *at)
         value, path, _ = self._places[address]
-        for part in fragment.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
+        for name in pointer_parts(fragment):
             if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
                 value, path = value[int(name)], (*path, int(name))
             elif isinstance(value, dict) and name in value:

@@ -16,6 +16,7 @@ from tokenline.ids import common_prefix
 from tokenline.render.branches import parting_line
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.chat_renderer import ChatRenderer
+from tokenline.render.common import common_characters
 from tokenline.render.conversations import Turn
 from tokenline.render.line import Span
 from tokenline.render.provenance import spans_of
@@ -104,11 +105,6 @@ def find_break(renderer: ChatRenderer, turn: Turn, encode: Encode | None, *, exp
     if line is None:
         return broken
     return replace(broken, template_line=line, template_source=template.source.splitlines()[line - 1].strip())
-
-
-def common_characters(one: str, other: str) -> int:
-    """How many characters two texts share from the start."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _points_to(span: Span, turn: int) -> bool:

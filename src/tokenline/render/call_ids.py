@@ -15,10 +15,7 @@ _LETTERS_AND_DIGITS = string.digits + string.ascii_letters
 
 
 class CallIds:
-    """The ids of a chat's tool calls in the form that the template wants.
-
-    An id becomes the same in a call and in its result, and the same in every request, so that the prefix stays.
-    """
+    """The ids of a chat's tool calls in the form that the template wants."""
 
     def __init__(self, form: IdForm):
         self._form = form

@@ -53,11 +53,7 @@ class ChatRenderer:
 
     def _show_tool(self, template: ChatTemplate) -> Callable[[Mapping[str, Any]], str | None]:
         def show(tool: Mapping[str, Any]) -> str | None:
-            chat = {"messages": [{"role": "user", "content": "-"}], "tools": [tool], "documents": None}
-            try:
-                return template.render({**self.named_tokens, **chat, "add_generation_prompt": True})
-            except RenderError:
-                return None
+            return template.attempt([{"role": "user", "content": "-"}], self.named_tokens, tools=[tool])
 
         return show
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokenline.render.common import common_characters
 from tokenline.render.memory import Answer
 
 
@@ -18,7 +19,7 @@ def echoed(answer: Answer, text: str, controls: Sequence[tuple[int, int]]) -> in
 
     `controls`: start and end of each control token in `text`, ascending.
     """
-    common = _common_length(answer.text, text)
+    common = common_characters(answer.text, text)
     common = next((start for start, end in controls if start < common < end), common)
     segment_end = next((start for start, _ in controls if start >= common), len(text))
     if text[common:segment_end].strip():
@@ -30,15 +31,3 @@ def echoed(answer: Answer, text: str, controls: Sequence[tuple[int, int]]) -> in
     if len(borders) == 0 or ends[borders[-1]] <= answer.begins_at:
         return 0
     return int(borders[-1]) + 1
-
-
-def _common_length(a: str, b: str) -> int:
-    """Characters from the start in which two texts are equal."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

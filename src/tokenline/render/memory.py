@@ -136,9 +136,8 @@ class IdMemory:
             entry = self._entries.get(key)
             if entry is None:
                 return
-            for known in entry.answers[
-                :
-            ]:  # one that the new one begins with, or one that is no longer among the latest
+            # Those go that the new one begins with, and those that are no longer among the latest.
+            for known in list(entry.answers):
                 is_part = np.array_equal(known.ids, answer.ids[: len(known.ids)])
                 if is_part or len(entry.answers) >= _MAX_ANSWERS:
                     entry.answers.remove(known)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from tokenline.render.errors import RenderError
+from tokenline.render.common import common_characters
 from tokenline.render.template import ChatTemplate
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -98,11 +98,7 @@ class _Probe:
     # --- chats -------------------------------------------------------------------------------------------------------
 
     def render(self, messages: _Chat, tools: list[Any] | None) -> str | None:
-        variables = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": False}
-        try:
-            return self.template.render({**self.named_tokens, **variables})
-        except RenderError:
-            return None
+        return self.template.attempt(messages, self.named_tokens, tools=tools, add_generation_prompt=False)
 
     def attempt(self, messages: _Chat) -> str | None:
         """What the template makes of a chat, without tools or, if it insists on them, with; None if it refuses."""
@@ -252,7 +248,7 @@ class _Probe:
     def openings(self) -> tuple[str, str] | None:
         """What the template writes between a question and an answer, and between it and the name in a call."""
         answered, called = (self.attempt([self.USER, last]) or "" for last in (self.ANSWER, self.calling(self.call())))
-        start = _common(answered, called)
+        start = common_characters(answered, called)
         answer, name = answered.find(self.ANSWER["content"], start), called.find(self.FUNCTION, start)
         return (answered[start:answer], called[start:name]) if answer >= 0 and name > start else None
 
@@ -300,15 +296,10 @@ class _Probe:
         if answered is None or called is None or "FUNCTION_NAME" not in called:
             return ""
         before, _, after = answered.partition(self.ANSWER["content"])
-        start = _common(before, called)
-        end = len(called) - _common(after[::-1], called[::-1])
+        start = common_characters(before, called)
+        end = len(called) - common_characters(after[::-1], called[::-1])
         if called.rfind("<", 0, end) > called.rfind(">", 0, end):  # and one that ends as another does
             end = called.find(">", end) + 1
         if (opening := called.rfind("<", 0, start)) > called.rfind(">", 0, start):  # a tag that begins as another does
             start = opening
         return called[start:end].strip()
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two texts share from the start."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -16,11 +16,12 @@ from tokenline.render.chat_input import ChatInput
 from tokenline.render.check import REASONING_FIELDS
 from tokenline.render.errors import RenderError
 from tokenline.render.needs import ROLES, CallStyle, NoContent, TemplateNeeds
-from tokenline.render.provenance import Traced, concat, join, literal, standing_for, trace
+from tokenline.render.provenance import Traced, concat, literal, standing_for, trace
 from tokenline.render.tool_schemas import ToolForms
 from tokenline.render.traced_json import dump, parse, with_members
 from tokenline.render.turns import (
     Turn,
+    as_text,
     join_systems,
     mark_text_beside_calls,
     one_call_each,
@@ -161,7 +162,7 @@ def _content(content: Any, as_parts: bool) -> Any:
         else:
             text = part["refusal" if part["type"] == "refusal" else "text"]
             parts.append(with_members(part, {**part, "type": "text", "text": text}))
-    return parts if as_parts else join("\n", [part["text"] for part in parts])
+    return parts if as_parts else as_text(parts)
 
 
 def _tool_call(call: Mapping[str, Any], path: Path, needs: TemplateNeeds, ids: CallIds) -> dict[str, Any]:

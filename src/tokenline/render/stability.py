@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tokenline.render.breaks import NOON, Break, Cause, Encode, break_at, common_characters, find_break, is_whole
+from tokenline.render.breaks import NOON, Break, Cause, Encode, break_at, find_break, is_whole
 from tokenline.render.chat_renderer import ChatRenderer
+from tokenline.render.common import common_characters
 from tokenline.render.conversations import Conversation, chat_with_arguments, conversations, first_request
 from tokenline.render.errors import RenderError
 from tokenline.render.needs import CallStyle

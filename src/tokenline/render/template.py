@@ -6,7 +6,7 @@ to say.
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -108,6 +108,24 @@ class ChatTemplate:
     def render(self, variables: Mapping[str, Any]) -> str:
         """The text for these variables. Raises RenderError with the template's own message."""
         return _run(self._compiled, variables, "".join)
+
+    def attempt(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        named_tokens: Mapping[str, str],
+        *,
+        tools: Sequence[Any] | None = None,
+        **variables: Any,
+    ) -> str | None:
+        """What the template makes of a small chat, with an answer's opening; None if it refuses. To find out its ways.
+
+        `variables` are set in addition, or instead.
+        """
+        chat = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": True}
+        try:
+            return self.render({**named_tokens, **chat, **variables})
+        except RenderError:
+            return None
 
     def render_traced(self, variables: Mapping[str, Any]) -> str:
         """The same text with provenance, for variables whose texts are traced (see `provenance`)."""

@@ -47,12 +47,8 @@ def find_thinking(template: ChatTemplate, named_tokens: Mapping[str, str]) -> Th
     on: dict[str, Any] = {}
 
     def opening(name: str, value: Any) -> str | None:
-        chat = {"messages": [{"role": "user", "content": "probe question"}], "tools": None, "documents": None}
         set_by_request = {} if value is _UNSET else {name: value}
-        try:
-            return template.render({**named_tokens, **chat, **set_by_request, "add_generation_prompt": True})
-        except RenderError:
-            return None
+        return template.attempt([{"role": "user", "content": "probe question"}], named_tokens, **set_by_request)
 
     for name in names:
         known = template.values_of(name)
@@ -76,11 +72,7 @@ def _off_command(template: ChatTemplate, named_tokens: Mapping[str, str]) -> str
         return ""
 
     def output(content: str) -> str:
-        chat = {"messages": [{"role": "user", "content": content}], "tools": None, "documents": None}
-        try:
-            return template.render({**named_tokens, **chat, "add_generation_prompt": True})
-        except RenderError:
-            return ""
+        return template.attempt([{"role": "user", "content": content}], named_tokens) or ""
 
     commanded = output(f"probe question {_NO_THINK}")
     return _NO_THINK if commanded != output("probe question") and _NO_THINK not in commanded else ""

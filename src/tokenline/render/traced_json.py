@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tokenline.fields import json_pointer
 from tokenline.render.line import Origin
 from tokenline.render.provenance import (
     UNKNOWN,
@@ -131,7 +132,7 @@ def trace_value(value: Any, pointer: str, *, constants: bool = True) -> Any:
     if isinstance(value, Mapping):
         traced = TracedDict()
         for key, item in value.items():
-            below = pointer + "/" + str(key).replace("~", "~0").replace("/", "~1")
+            below = pointer + json_pointer((str(key),))
             name = from_request(key, below, key=True) if isinstance(key, str) else key
             inside = constants or (key == "arguments" and isinstance(item, Mapping))
             traced[name] = trace_value(item, below, constants=inside)

@@ -40,7 +40,7 @@ def systems_as_user(turns: Sequence[Turn], sources: Set[int]) -> list[Turn]:
         message = turn.message
         if turn.source in sources:
             content = message["content"]
-            texts.append(content if isinstance(content, str) else join("\n", [part["text"] for part in content]))
+            texts.append(as_text(content))
             if index + 1 < len(turns) and (
                 turns[index + 1].source in sources or turns[index + 1].message["role"] == "user"
             ):
@@ -74,7 +74,7 @@ def mark_text_beside_calls(turns: Sequence[Turn]) -> tuple[list[Turn], dict[str,
         message = turn.message
         if (calls := message.get("tool_calls")) and (content := message.get("content")):
             mark = f"\ue000{len(texts)}\ue001"  # for private use: no text has it by chance
-            texts[mark] = content if isinstance(content, str) else join("\n", [part["text"] for part in content])
+            texts[mark] = as_text(content)
             function = calls[0]["function"]
             named = with_members(function, {**function, "name": concat([literal(mark), function["name"]])})
             first = with_members(calls[0], {**calls[0], "function": named})
@@ -119,7 +119,7 @@ def results_as_user(turns: Sequence[Turn]) -> list[Turn]:
         is_result = message["role"] == "tool"
         if is_result:
             content = message["content"]
-            text = content if isinstance(content, str) else join("\n", [part["text"] for part in content])
+            text = as_text(content)
             text = concat([literal("<tool_response>\n"), text, literal("\n</tool_response>")])
             if was_result:
                 previous = result.pop()
@@ -153,6 +153,11 @@ def with_command(turns: Sequence[Turn], command: str) -> list[Turn]:
 def as_parts(content: Any) -> list[Any]:
     """A content as a list of parts."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def as_text(content: Any) -> str:
+    """A content as one text."""
+    return content if isinstance(content, str) else join("\n", [part["text"] for part in content])
 
 
 def _with_text(message: Mapping[str, Any], text: str, *, first: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The outermost layer of the application: opens a request's record, answers what nobody caught, writes the log line."""
+"""Around all routes: opens a request's record, answers what nobody caught, writes the log line."""
 
 import logging
 import re

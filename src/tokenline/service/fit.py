@@ -8,7 +8,7 @@ import logging
 
 import numpy as np
 
-from tokenline.fields import FieldError, Path
+from tokenline.fields import FieldError, Path, pointer_parts
 from tokenline.models.errors import ModelError
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.errors import RenderError
@@ -90,5 +90,4 @@ def _unknown(line: Line, index: int, rows: int, place: Path, renderer: Renderer)
 
 def _path(pointer: str) -> Path:
     """The path of an RFC 6901 pointer into a request."""
-    parts = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+    return tuple(int(part) if part.isdigit() else part for part in pointer_parts(pointer))

@@ -16,13 +16,12 @@ from tokenline.parse.json_text import escaped
 from tokenline.parse.sink import Sink
 from tokenline.parse.source import SPACE, Reading, Source
 from tokenline.parse.tools.arguments import ArgumentsWriter
-from tokenline.parse.tools.schema import ToolSchemas, ValueSchema, text_to_json
+from tokenline.parse.tools.schema import STRING, ToolSchemas, ValueSchema, text_to_json
 
 _MARK = "]<]minimax[>["
 _BEGIN, _END = f"{_MARK}<tool_call>", f"{_MARK}</tool_call>"
 _CALL, _CALL_END = f'{_MARK}<invoke name="', f"{_MARK}</invoke>"
 _OPEN, _CLOSE = f"{_MARK}<", f"{_MARK}</"
-_STRING = frozenset({"string"})
 _MAX_DEPTH = 50
 
 Element = tuple[str, str]  # its name, and its value as JSON
@@ -58,13 +57,13 @@ class MinimaxM3Calls:
             return False
         if (name := sink.begin_call("".join(parts))) is None:
             return False
-        arguments = ArgumentsWriter(sink.arguments, self._schemas, name, _STRING)
+        arguments = ArgumentsWriter(sink.arguments, self._schemas, name, STRING)
         schema = self._schemas.arguments(name)
         while not (yield from source.follows(_CALL_END, after_space=True)):
             if (key := (yield from _tag(source))) is None:
                 return False
-            if (inner := schema.member(key)).types == _STRING:
-                arguments.begin(key, _STRING)
+            if (inner := schema.member(key)).types == STRING:
+                arguments.begin(key, STRING)
                 if not (yield from _text(source, key, arguments)):
                     return False
                 arguments.end()
@@ -117,7 +116,7 @@ def _json(text: str, elements: Sequence[Element], schema: ValueSchema) -> str:
     if not elements:
         if not text.strip(SPACE) and "string" not in types and types & {"array", "object"}:
             return "[]" if "array" in types else "{}"  # so are empty ones written
-        return text_to_json(text, types or _STRING)
+        return text_to_json(text, types or STRING)
     if "object" not in types and all(name == "item" for name, _ in elements):
         return f"[{', '.join(value for _, value in elements)}]"
     members: dict[str, list[str]] = {}

@@ -11,11 +11,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokenline.fields import pointer_parts
 from tokenline.parse.json_text import escaped, whole_value
 from tokenline.parse.source import SPACE
 from tokenline.parse.tools.python_value import python_to_json
 
 Schema = Mapping[str, Any]
+
+STRING = frozenset({"string"})
+ANY: frozenset[str] = frozenset()  # nothing is known of the type
 
 _ALIASES = {"str": "string", "text": "string", "int": "integer", "float": "number", "double": "number"} | {
     "bool": "boolean", "dict": "object", "map": "object", "list": "array", "tuple": "array"
@@ -177,8 +181,8 @@ def _types(schema: object, root: Schema, depth: int) -> frozenset[str]:
 def _resolve(reference: str, root: Schema) -> object:
     """A reference inside the schema: `#/$defs/Place`."""
     found: object = root if reference.startswith("#") else None
-    for part in reference.lstrip("#").split("/")[1:]:
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    for name in pointer_parts(reference.lstrip("#")):
+        found = found.get(name) if isinstance(found, Mapping) else None
     return found
 
 

@@ -21,14 +21,12 @@ from tokenline.parse.sink import Sink
 from tokenline.parse.source import SPACE, Reading, Source
 from tokenline.parse.tools.arguments import ArgumentsWriter
 from tokenline.parse.tools.json_calls import copy_arguments, read_calls
-from tokenline.parse.tools.schema import ToolSchemas
+from tokenline.parse.tools.schema import ANY, STRING, ToolSchemas
 from tokenline.parse.tools.xml_formats import XmlFormat
 
-_STRING = frozenset({"string"})
 _TYPE = re.compile(r'\btype="([a-z]+)"')
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _NAME = re.compile(r"[^\s\"<>{}]+")
-_ANY: frozenset[str] = frozenset()
 
 
 class XmlCalls:
@@ -183,4 +181,4 @@ def _key(text: str) -> tuple[str, frozenset[str] | None]:
         return key, None
     if kind := _TYPE.search(attribute):
         return html.unescape(key), frozenset({kind[1]})
-    return key, _STRING if attribute.strip(SPACE).endswith('"true"') else _ANY
+    return key, STRING if attribute.strip(SPACE).endswith('"true"') else ANY

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-_STRING = frozenset({"string"})
-_ANY: frozenset[str] = frozenset()
+from tokenline.parse.tools.schema import ANY, STRING
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class XmlFormat:
     value: str = ""  # the tag before the value, where it has one of its own
     value_lines: bool = False  # values stand on lines of their own: one line break on either side is no part of them
     cdata: bool = False  # a value may stand in `<![CDATA[..]]>`
-    undeclared: frozenset[str] = _STRING  # types of a parameter of which the schema says nothing
+    undeclared: frozenset[str] = STRING  # types of a parameter of which the schema says nothing
     json: tuple[str, str] | None = None  # the tags around all arguments as JSON, which may stand instead of parameters
 
 
@@ -70,7 +69,7 @@ GLM45 = XmlFormat(
     "</arg_key>",
     "</arg_value>",
     value="<arg_value>",
-    undeclared=_ANY,
+    undeclared=ANY,
 )
 MINICPM5 = XmlFormat("", "", '<function name="', '">', "</function>", '<param name="', '">', "</param>", cdata=True)
 STEP3 = XmlFormat(
@@ -108,5 +107,5 @@ def hunyuan(suffix: str = "") -> XmlFormat:
         f"</arg_key{suffix}>",
         f"</arg_value{suffix}>",
         value=f"<arg_value{suffix}>",
-        undeclared=_ANY,
+        undeclared=ANY,
     )
