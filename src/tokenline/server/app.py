@@ -17,6 +17,7 @@ from tokenline.server.errors import ApiError, handle_http_exception
 from tokenline.server.info import info_routes
 from tokenline.server.log import logger
 from tokenline.server.middleware import RequestLog, handle_api_error
+from tokenline.server.openai.answers import ErrorObject
 from tokenline.server.openai.chat import chat_routes
 from tokenline.server.openai.completions import completion_routes
 from tokenline.server.openai.tokens import token_routes
@@ -53,7 +54,7 @@ def create_app(renderer: Renderer, engine: EngineClient, settings: ServerSetting
     app.state.server = state
     routers = (chat_routes(state), completion_routes(state), token_routes(state), info_routes(state))
     for router in routers:
-        app.include_router(router)
+        app.include_router(router, responses={"default": {"model": ErrorObject, "description": "Refused, or failed"}})
     add_body_schemas(app, BODIES)
     app.add_exception_handler(ApiError, handle_api_error)
     app.add_exception_handler(HTTPException, handle_http_exception)

@@ -21,7 +21,6 @@ from tokenline.server.openai.answers import (
     ChatDelta,
     ChatLogprobs,
     DeltaWriter,
-    ErrorObject,
     TokenLogprobEntry,
     finish_reason_of,
     message_object,
@@ -46,7 +45,7 @@ def chat_routes(state: ServerState) -> APIRouter:
 
     @router.post(
         "/v1/chat/completions",
-        responses={200: {"model": ChatCompletion}, 400: {"model": ErrorObject}},
+        responses={200: {"model": ChatCompletion}},
         openapi_extra=takes(ChatBody),
     )
     async def chat_completions(http: HTTPRequest) -> Response:

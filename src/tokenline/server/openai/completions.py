@@ -15,7 +15,6 @@ from tokenline.server.openai.answers import (
     Completion,
     CompletionChoice,
     CompletionLogprobs,
-    ErrorObject,
     PromptLogprobs,
     PromptProgressObject,
     finish_reason_of,
@@ -39,7 +38,7 @@ def completion_routes(state: ServerState) -> APIRouter:
 
     @router.post(
         "/v1/completions",
-        responses={200: {"model": Completion}, 400: {"model": ErrorObject}},
+        responses={200: {"model": Completion}},
         openapi_extra=takes(CompletionBody),
     )
     async def completions(http: HTTPRequest) -> Response:
