@@ -31,7 +31,7 @@ class Served:
         return self.http.post("/tokenize", json=body).raise_for_status().json()["tokens"]
 
     def forget(self) -> None:
-        self.http.post("/reset_prefix_cache").raise_for_status()
+        self.http.post("/reset_prefix_cache", json={}).raise_for_status()
 
 
 @pytest.fixture(scope="session")

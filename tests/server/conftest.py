@@ -21,6 +21,7 @@ from tokenline.models.base import Model
 from tokenline.models.load import load_model
 from tokenline.render.renderer import Renderer
 from tokenline.server.app import create_app
+from tokenline.server.keys import ApiKey
 from tokenline.server.run import bind, make_server, url_of
 from tokenline.server.settings import ServerSettings
 
@@ -66,6 +67,7 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
     engine = Engine(model or tiny.model, EngineSettings(**{"kv_cache_memory": 16 << 20, **own}), compiler, forbidden)
     # However busy the machine is, an answer that fails at its first token is a plain error, and no ping comes between.
     patient = {"shutdown_grace_s": 2.0, "stream_open_after_s": HANG_S, "ping_s": int(HANG_S)}
+    options["api_keys"] = tuple(map(_key, options.get("api_keys", ())))
     settings = ServerSettings(**{"model_names": ("tiny", "tiny-too"), **patient, **options})
     app = create_app(tiny.renderer, engine, settings)
     async with AsyncExitStack() as stack:
@@ -78,6 +80,10 @@ async def serving(tiny: Tiny, *, live: bool, model: Model | None = None, **optio
             http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url, timeout=HANG_S)
         await stack.enter_async_context(http)
         yield Served(app, engine, tiny.renderer, http, url)
+
+
+def _key(key: str | ApiKey) -> ApiKey:
+    return ApiKey.of(key) if isinstance(key, str) else key
 
 
 @asynccontextmanager

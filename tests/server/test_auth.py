@@ -1,12 +1,16 @@
 """API keys open the API, and divide the cache: callers never share, and a salt only divides a caller's own part."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
+import tokenline
 from tests.server.conftest import CHAT, TEXT, Serve, Served, Tiny, in_module_loop, serving
 from tests.server.helpers import user
+from tokenline.server.document import OPEN
+from tokenline.server.keys import ApiKey
 from tokenline.server.settings import ServerSettings
 
 PROMPT = user("The same two hundred tokens, word for word. " * 12)
@@ -20,6 +24,9 @@ async def locked(tiny: Tiny) -> AsyncIterator[Served]:
 
 def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
+
+
+ROWS: list[tuple[str, dict[str, str]]] = [("key-a", {}), ("key-a", {"cache_salt": "team"}), ("key-b", {})]
 
 
 async def cached(served, key: str | None, **more) -> int:
@@ -60,10 +67,64 @@ async def test_any_of_several_keys_opens(serve: Serve):
     assert (await served.http.get("/v1/models", headers={"authorization": "bearer  key-a "})).status_code == 200
 
 
-async def test_health_and_version_need_no_key(serve: Serve):
+async def test_health_alone_needs_no_key(serve: Serve):
     served = await serve(api_keys=("key-a",))
-    assert (await served.http.get("/health")).status_code == 200
-    assert (await served.http.get("/version")).status_code == 200
+    assert (await served.http.get("/health")).json() == {"status": "ok"}
+    assert "tiny" not in (await served.http.get("/")).text
+    assert tokenline.__version__ not in (await served.http.get("/")).text
+
+
+async def test_every_route_of_the_document_asks_for_the_key_that_it_declares(locked: Served):
+    document = (await locked.http.get("/openapi.json", headers=bearer("key-a"))).json()
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert document["security"] == [{"key": []}]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            is_open = operation.get("security") == []
+            response = await locked.http.request(method, path.replace("{name}", "tiny"), json={})
+            assert response.status_code == (200 if is_open else 401), path
+            assert is_open == (path in OPEN)
+
+
+async def test_without_keys_the_document_declares_none(serve: Serve):
+    document = (await (await serve()).http.get("/openapi.json")).json()
+    assert "security" not in document
+    assert "securitySchemes" not in document["components"]
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/redoc"])
+@in_module_loop
+async def test_a_person_in_a_browser_reads_the_document_with_a_key_as_password(locked: Served, path: str):
+    refused = await locked.http.get(path)
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Basic ")
+    for credentials in (("", "wrong"), ("key-a", ""), ("", "")):
+        assert (await locked.http.get(path, auth=credentials)).status_code == 401
+    for wrong in ("Basic", "Basic !", "Basic a2V5LWE="):
+        assert (await locked.http.get(path, headers={"authorization": wrong})).status_code == 401
+    assert (await locked.http.get(path, auth=("anybody", "key-b"))).status_code == 200
+    assert (await locked.http.get(path, headers=bearer("key-a"))).status_code == 200
+
+
+@in_module_loop
+async def test_a_password_opens_nothing_else(locked: Served):
+    """A browser adds it to whatever a page sends here."""
+    for method, path in (("POST", "/reset_prefix_cache"), ("GET", "/stats"), ("POST", CHAT)):
+        assert (await locked.http.request(method, path, auth=("", "key-a"), json={})).status_code == 401
+
+
+async def test_a_key_clears_its_own_prefixes_only(serve: Serve):
+    served = await serve(api_keys=(ApiKey.of("key-a"), ApiKey.of("key-b"), replace(ApiKey.of("root"), is_admin=True)))
+
+    async def held() -> list[bool]:
+        return [await cached(served, key, **more) > 0 for key, more in ROWS]
+
+    assert await held() == [False, False, False]
+    assert await held() == [True, True, True]
+    assert (await served.http.post("/reset_prefix_cache", headers=bearer("key-a"))).status_code == 200
+    assert await held() == [False, False, True]
+    assert (await served.http.post("/reset_prefix_cache", headers=bearer("root"))).status_code == 200
+    assert await held() == [False, False, False]
 
 
 async def test_callers_never_share_whatever_salt_they_send(serve: Serve):
@@ -103,11 +164,6 @@ async def test_an_empty_salt_is_refused(serve: Serve):
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "cache_salt"
     assert await cached(served, None, cache_salt="x" * 1024) == 0
-
-
-def test_an_empty_key_would_let_everybody_in():
-    with pytest.raises(ValueError, match="api_keys"):
-        ServerSettings(("m",), api_keys=("",))
 
 
 @pytest.mark.parametrize(

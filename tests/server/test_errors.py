@@ -403,7 +403,7 @@ async def test_an_engine_that_is_dead_shows_in_health_and_in_every_answer(serve:
             await asyncio.sleep(0.005)
     assert (await served.http.get("/health")).status_code == 503
     assert error_of(await served.http.post(CHAT, json=OK), 503)["code"] == "engine_failed"
-    assert error_of(await served.http.post("/reset_prefix_cache"), 503)["code"] == "engine_failed"
+    assert error_of(await served.http.post("/reset_prefix_cache", json={}), 503)["code"] == "engine_failed"
 
 
 async def test_an_engine_that_fails_in_mid_stream_is_an_error_event(serve: Serve, tiny):

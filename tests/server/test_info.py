@@ -32,7 +32,7 @@ async def test_the_cache_can_be_forgotten(served: Served):
 
     assert await cached() == 0
     assert await cached() > 0
-    assert (await served.http.post("/reset_prefix_cache")).status_code == 200
+    assert (await served.http.post("/reset_prefix_cache", json={})).status_code == 200
     assert await cached() == 0
 
 

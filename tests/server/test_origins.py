@@ -135,3 +135,41 @@ def test_patterns():
 def test_local_names(name: str):
     assert is_local_name(name)
     assert not is_local_name(name + ".evil.example")
+
+
+@in_module_loop
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/v1/models", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),  # an image, a script
+        ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}, 200),  # a link
+        ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"}, 403),
+        ("GET", "/", {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "image"}, 403),  # another port
+        ("POST", "/reset_prefix_cache", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}, 403),  # a form
+        ("GET", "/", {"Sec-Fetch-Site": "none", "Sec-Fetch-Dest": "document"}, 200),  # typed in
+        ("GET", "/v1/models", {"Sec-Fetch-Site": "same-origin"}, 200),
+        ("GET", "/v1/models", {}, 200),  # no browser
+    ],
+)
+async def test_what_browsers_say_of_a_request(shared: Served, method: str, path: str, headers: dict, status: int):
+    response = await shared.http.request(method, path, headers=headers)
+    assert response.status_code == status
+
+
+JSON = {"Content-Type": "application/json; charset=utf-8"}
+SIMPLE = [{}, *({"Content-Type": f"{kind}"} for kind in ("text/plain", "application/x-www-form-urlencoded"))]
+
+
+@in_module_loop
+@pytest.mark.parametrize("headers", [*SIMPLE, {"Content-Type": "multipart/form-data; boundary=application/json"}])
+@pytest.mark.parametrize("path", ["/reset_prefix_cache", CHAT, "/v1/completions", "/tokenize"])
+async def test_a_request_that_a_page_can_send_unasked_changes_nothing(shared: Served, path: str, headers: dict):
+    response = await shared.http.post(path, headers=headers, content=b"{}")
+    assert response.status_code == 415
+    assert response.json()["error"]["code"] == "unsupported_media_type"
+
+
+@in_module_loop
+async def test_the_cache_is_cleared_with_json_or_no_body(shared: Served):
+    for content in (b"", b"{}"):
+        assert (await shared.http.post("/reset_prefix_cache", headers=JSON, content=content)).status_code == 200

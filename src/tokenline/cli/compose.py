@@ -74,9 +74,10 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         model = load_model(checkpoint, device=options.device, dtype=options.dtype, progress=progress)
         del checkpoint, gguf  # a vocabulary's worth of strings
         engine = _make_engine(options, path, model, renderer, progress)
+        keys = options.all_keys
         settings = ServerSettings(
             model_names=options.served_model_names or (name_of(options.model, path),),
-            api_keys=options.api_keys,
+            api_keys=keys,
             cors_origins=options.cors_origins,
             allowed_hosts=options.guarded_hosts,
             tool_call_parser=options.tool_call_parser,
@@ -109,7 +110,7 @@ def compose(options: ServeOptions, progress: Progress) -> ComposedServer:
         reasoning_parser=service.parsers.reasoning_parser,
         sampling=str(service.room.default_sampling),
         host=options.host,
-        needs_key=bool(options.api_keys),
+        needs_key=bool(keys),
         is_default=_means_default_model(options.model),
     )
     return ComposedServer(app, listener, facts)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from tokenline.cli import chat, models, parse, pull, render, serve, template
+from tokenline.cli import chat, keys, models, parse, pull, render, serve, template
 from tokenline.cli.console import CommandError, print_error, shortened
 from tokenline.fields import FieldError
 from tokenline.models.errors import ModelError
@@ -105,6 +105,7 @@ app.command()(render.render)
 app.command()(parse.parse)
 app.command()(pull.pull)
 app.add_typer(models.app, name="models")
+app.add_typer(keys.app, name="keys")
 app.add_typer(template.app, name="template")
 
 

@@ -14,7 +14,7 @@ from tokenline.cli.console import progress_bars
 from tokenline.cli.pull import MODEL_HELP
 from tokenline.cli.ready import announce as announce_to_parent
 from tokenline.cli.ready import print_ready
-from tokenline.cli.serve_options import ServeOptions, comma_separated, read_sampling, read_template
+from tokenline.cli.serve_options import ServeOptions, comma_separated, read_keys, read_sampling, read_template
 from tokenline.sizes import parse_size
 
 
@@ -110,7 +110,16 @@ def serve(
         typer.Option(
             metavar="KEY",
             envvar="TOKENLINE_API_KEY",
-            help="API key that clients must send. Repeat the option for several keys; each has its own cache.",
+            help="API key that clients must send. Repeat the option for several keys; each has its own cache. Other "
+            "users of this machine can see a command line; the environment variable and --api-key-file they cannot.",
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TOKENLINE_API_KEY_FILE",
+            help="API keys as hashes, made by `tokenline keys add FILE NAME`.",
         ),
     ] = None,
     cors_origins: Annotated[
@@ -158,6 +167,7 @@ def serve(
         generation_config=generation_config,
         override_generation_config=read_sampling(override_generation_config),
         api_keys=tuple(dict.fromkeys(api_key or ())),
+        listed_keys=read_keys(api_key_file),
         cors_origins=comma_separated(cors_origins),
         allowed_hosts=comma_separated(allowed_hosts),
         log_level=log_level,

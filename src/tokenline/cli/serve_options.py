@@ -9,10 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokenline.cli.console import CommandError
 from tokenline.models.cache import is_writable
+
+if TYPE_CHECKING:
+    from tokenline.server.keys import ApiKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,8 @@ class ServeOptions:
     reasoning_parser: str
     generation_config: Literal["auto", "none"]
     override_generation_config: Mapping[str, float]
-    api_keys: tuple[str, ...]
+    api_keys: tuple[str, ...]  # as clients send them
+    listed_keys: "tuple[ApiKey, ...]"  # of the key file
     cors_origins: tuple[str, ...]
     allowed_hosts: tuple[str, ...]
     log_level: str
@@ -79,6 +83,15 @@ class ServeOptions:
             return (self.host, *self.allowed_hosts)
         return None
 
+    @property
+    def all_keys(self) -> "tuple[ApiKey, ...]":
+        """Those of the file first: what it says of a key holds if the key was given as an option too."""
+        from tokenline.server.keys import ApiKey
+
+        known = {key.digest for key in self.listed_keys}
+        given = (ApiKey.of(key) for key in self.api_keys)
+        return (*self.listed_keys, *(key for key in given if key.digest not in known))
+
     def _check_parsers(self) -> None:
         from tokenline.parse.registry import reasoning_parsers, tool_parsers
 
@@ -88,6 +101,20 @@ class ServeOptions:
         ):
             if name not in ("auto", "none", *known):
                 raise CommandError(f"{option}: must be one of auto, none, {', '.join(known)}, not {name!r}")
+
+
+def read_keys(file: Path | None) -> "tuple[ApiKey, ...]":
+    """The keys of an --api-key-file."""
+    from tokenline.server.keys import read_key_file
+
+    if file is None:
+        return ()
+    try:
+        return read_key_file(file)
+    except ValueError as error:
+        raise CommandError(f"--api-key-file {file}: {error}") from error
+    except OSError as error:
+        raise CommandError(f"--api-key-file {file}: {error.strerror or error}") from error
 
 
 def read_template(file: Path | None) -> str | None:

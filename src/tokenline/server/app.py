@@ -13,6 +13,7 @@ from tokenline.render.errors import RenderError
 from tokenline.render.renderer import Renderer
 from tokenline.render.stability_words import summary
 from tokenline.server.body import add_body_schemas
+from tokenline.server.document import declare_security, document_routes
 from tokenline.server.errors import ApiError, handle_http_exception
 from tokenline.server.info import info_routes
 from tokenline.server.log import logger
@@ -50,12 +51,20 @@ def create_app(renderer: Renderer, engine: EngineClient, settings: ServerSetting
         finally:
             await state.close()
 
-    app = FastAPI(title="tokenline", version=tokenline.__version__, lifespan=lifespan)
+    app = FastAPI(title="tokenline", version=tokenline.__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state
-    routers = (chat_routes(state), completion_routes(state), token_routes(state), info_routes(state))
+    routers = (
+        chat_routes(state),
+        completion_routes(state),
+        token_routes(state),
+        info_routes(state),
+        document_routes(state, app),
+    )
     for router in routers:
         app.include_router(router, responses={"default": {"model": ErrorObject, "description": "Refused, or failed"}})
     add_body_schemas(app, BODIES)
+    if settings.api_keys:
+        declare_security(app)
     app.add_exception_handler(ApiError, handle_api_error)
     app.add_exception_handler(HTTPException, handle_http_exception)
     # From the inside out: a refused page is logged too, and also errors say that a page may read them.

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from tokenline.fields import IDENTITY, FieldError, Path, Places, shown
 from tokenline.server.encodings import decoder
 from tokenline.server.errors import ApiError, ClientGone, from_fault
+from tokenline.server.origins import require_json
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +61,7 @@ B = TypeVar("B", bound=Body)
 
 async def read_body(request: Request, model: type[B], *, max_bytes: int) -> B:
     """The request's body as a `model`. Raises ApiError (400, 413, 415) or ClientGone."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        # Not mere pedantry: a web page may send any other type to this server without asking it first (CORS).
-        raise ApiError(
-            415,
-            f"The body must be JSON with 'Content-Type: application/json'; got {shown(kind)}.",
-            code="unsupported_media_type",
-        )
+    require_json(request)
     data = await _read(request, max_bytes)
     data = data.removeprefix(BYTE_ORDER_MARK)  # some editors and clients write one; RFC 8259 lets it pass
     try:

@@ -10,6 +10,7 @@ import tokenline
 from tokenline.engine.request import RequestRefused
 from tokenline.server.errors import from_refusal
 from tokenline.server.openai.answers import ModelCard, ModelList, Props
+from tokenline.server.origins import refuse_simple
 from tokenline.server.state import ServerState
 
 
@@ -41,9 +42,11 @@ def info_routes(state: ServerState) -> APIRouter:
     @router.get("/", include_in_schema=False)
     async def root() -> Response:
         """For people who open the address in a browser, and programs that look whether somebody is there."""
-        names = ", ".join(state.settings.model_names) if not state.settings.api_keys else "a model"
-        text = f"tokenline {tokenline.__version__} serves {names}.\nThe API is at /v1, its description at /docs.\n"
-        return PlainTextResponse(text)
+        if state.settings.api_keys:
+            who = "tokenline serves a model to those who have a key."
+        else:
+            who = f"tokenline {tokenline.__version__} serves {', '.join(state.settings.model_names)}."
+        return PlainTextResponse(f"{who}\nThe API is at /v1, its description at /docs.\n")
 
     @router.get("/props", responses={200: {"model": Props}})
     async def props(http: HTTPRequest) -> Response:
@@ -59,7 +62,8 @@ def info_routes(state: ServerState) -> APIRouter:
         return JSONResponse({"status": "ok"})
 
     @router.get("/version")
-    async def version() -> Response:
+    async def version(http: HTTPRequest) -> Response:
+        state.caller(http)
         return JSONResponse({"version": tokenline.__version__})
 
     @router.get("/stats")
@@ -70,10 +74,14 @@ def info_routes(state: ServerState) -> APIRouter:
 
     @router.post("/reset_prefix_cache")
     async def reset_prefix_cache(http: HTTPRequest) -> Response:
-        """Forget all held prefixes. Running requests keep what they use."""
-        state.caller(http)
+        """Forget held prefixes: the caller's own; all of them for an admin key, and where there are no keys.
+
+        Running requests keep what they use. No body is needed, but its type or a key is.
+        """
+        whose = state.governed(http)
+        refuse_simple(http)
         try:
-            await state.service.engine.reset_prefix_cache()
+            await state.service.engine.reset_prefix_cache(whose)
         except RequestRefused as refusal:
             raise from_refusal(refusal) from None
         return JSONResponse({"status": "ok"})

@@ -50,7 +50,9 @@ class RequestLog:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = record.client_id or record.id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = record.client_id or record.id
+                headers["x-content-type-options"] = "nosniff"  # no browser takes an answer for a page or a script
             await send(message)
 
         try:

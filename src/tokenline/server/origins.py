@@ -8,6 +8,10 @@ A browser lets any page send requests to a server on its user's machine. Two rul
   Then the Host is that domain, and not a name of this machine.
 
 With API keys neither is needed, since a foreign page does not know the key: then only the CORS headers remain.
+
+A page can send a *simple* request without asking first, and browsers add no Origin to some of them. So whatever changes
+something takes only what no page can send unasked: JSON, or a key (`require_json`, `refuse_simple`). And what browsers
+mark as coming from another site, for something other than to show it as a page of its own, is refused.
 """
 
 import ipaddress
@@ -66,6 +70,30 @@ def is_local_name(host: str) -> bool:
     return True
 
 
+def require_json(request: Request) -> None:
+    """Raise a 415 for a body of another type. A page may send only other types without a preflight request."""
+    kind = _content_type(request)
+    if not _is_json(kind):
+        message = f"The body must be JSON with 'Content-Type: application/json'; got {shown(kind)}."
+        raise ApiError(415, message, code="unsupported_media_type")
+
+
+def refuse_simple(request: Request) -> None:
+    """Raise a 415 for a request that any page could have sent; for routes that change something and read no body."""
+    if "authorization" not in request.headers and not _is_json(_content_type(request)):
+        message = "Send this with 'Content-Type: application/json', without which any web page could send it."
+        raise ApiError(415, message, code="unsupported_media_type")
+
+
+def _content_type(request: Request) -> str:
+    """Without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
+
+
 def _host_name(host: str) -> str:
     """A Host without its port."""
     return host if host.endswith("]") else re.sub(r":[0-9]*$", "", host)
@@ -115,6 +143,8 @@ class PageGuard:
         preflight = request.method == "OPTIONS" and "access-control-request-method" in request.headers
         host, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
         refusal = self._refuse_host(host)
+        if refusal is None and origin is None and not self._has_keys:
+            refusal = self._refuse_embedding(request)
         if refusal is None and origin is not None and (preflight or not self._has_keys):
             refusal = self._refuse_origin(origin, host)
         if refusal is not None:
@@ -133,6 +163,15 @@ class PageGuard:
             f"This server does not go by the name {shown(name)}. If it should, start it with --allowed-hosts {name}."
         )
         return ApiError(403, message, code="host_not_allowed")
+
+    def _refuse_embedding(self, request: Request) -> ApiError | None:
+        """A page may link here, but not have its images, scripts or forms fetch from here. Only browsers send this."""
+        site = request.headers.get("sec-fetch-site", "none")
+        if site in ("none", "same-origin") or ANY in self._origins:
+            return None
+        if request.method in ("GET", "HEAD") and request.headers.get("sec-fetch-dest") == "document":
+            return None
+        return ApiError(403, "Pages of other sites may only link to this server.", code="origin_not_allowed")
 
     def _refuse_origin(self, origin: str, host: str) -> ApiError | None:
         if allows(self._origins, origin) or (host and _host_of(origin) == host):

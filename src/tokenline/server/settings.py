@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tokenline.server.keys import ApiKey
 from tokenline.server.origins import check_origin
 
 
@@ -13,7 +14,7 @@ class ServerSettings:
     """Settings of layers 1 and 5; the engine and the renderer have their own."""
 
     model_names: tuple[str, ...]  # names under which the model is served; answers without a name use the first
-    api_keys: tuple[str, ...] = ()  # any of them opens the API; none: no authentication
+    api_keys: tuple[ApiKey, ...] = ()  # any of them opens the API; none: no authentication
     tool_call_parser: str = "auto"  # "auto": by the chat template; "none"; or a name from `parse.registry`
     reasoning_parser: str = "auto"
     # Sampling values of requests that give none: the model's and ours, or "none": T = 1 and nothing cut off
@@ -34,8 +35,6 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not self.model_names or not all(self.model_names):
             raise ValueError("model_names must have at least one name, and none may be empty")
-        if not all(self.api_keys):
-            raise ValueError("api_keys: an empty API key would let everybody in")
         for origin in self.cors_origins:
             check_origin(origin)
         if self.max_body_bytes < 1:

@@ -21,8 +21,18 @@ class ServerState:
         self._closing: asyncio.Task[None] | None = None
 
     def caller(self, request: Request) -> str | None:
-        """Who sent this request (None without authentication). Raises a 401."""
-        return self._authenticator.caller(request)
+        """The first part of the cache namespace of who sent this request (None without keys). Raises a 401."""
+        key = self._authenticator.key(request)
+        return None if key is None else key.digest
+
+    def governed(self, request: Request) -> str | None:
+        """Whose part of the cache the sender may clear: its own, or all of it (None). Raises a 401."""
+        key = self._authenticator.key(request)
+        return None if key is None or key.is_admin else key.digest
+
+    def check_reader(self, request: Request) -> None:
+        """Let in who may read the description of the API, a person in a browser too. Raises a 401."""
+        self._authenticator.check_reader(request)
 
     def model_name(self, asked: str | None) -> str:
         """The name to answer under. Raises a 404 for a model that is not served."""
