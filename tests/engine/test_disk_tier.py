@@ -24,6 +24,7 @@ from tests.limits import HANG_S
 from tests.tiny import make_tiny
 from tokenline.engine.core import EngineCore
 from tokenline.engine.disk_tier import DiskSettings, DiskTier
+from tokenline.engine.prefix_hashes import mark_of
 from tokenline.engine.request import CacheUse, FinishReason, Namespace, Request
 from tokenline.models.load import load_model
 
@@ -241,6 +242,32 @@ def test_reset_forgets_the_disk_too(tmp_path, cores):
     ask(core, PROMPT, retention_s=86400)
     settle(core)
     assert len(blocks_in(tmp_path)) == 8, "what comes later is kept again"
+
+
+def test_reset_forgets_one_callers_blocks_only(tmp_path, cores, monkeypatch):
+    """On disk, on the way there, and after a restart."""
+    core = cores(tmp_path)
+    callers = [Namespace("a"), Namespace("a", salt="x"), Namespace("b")]
+    for namespace in callers:
+        ask(core, PROMPT, retention_s=86400, namespace=namespace)
+    settle(core)
+    core.reset_prefix_cache("a")
+    settle(core)
+    assert len(blocks_in(tmp_path)) == 8
+    assert [sum(cached(ask(core, PROMPT, namespace=namespace))) > 0 for namespace in callers] == [False, False, True]
+    go = threading.Event()
+    write = tier(core).store.write
+    monkeypatch.setattr(tier(core).store, "write", lambda *args: go.wait(HANG_S) and write(*args))
+    other = [token + 1 for token in PROMPT]
+    for namespace in callers:
+        ask(core, other, retention_s=86400, namespace=namespace)
+    core.reset_prefix_cache("b")
+    core.reset_prefix_cache("nobody")
+    go.set()
+    settle(core)
+    names = [path.name for path in blocks_in(tmp_path)]
+    assert names
+    assert not [name for name in names if mark_of("b").hex() in name]
 
 
 def test_reset_forgets_what_is_on_its_way_to_the_disk(tmp_path, cores, monkeypatch):

@@ -267,6 +267,20 @@ def test_clear_forgets_all_but_what_runs():
     assert held.length([2] * 10) == 10
 
 
+def test_clear_forgets_all_namespaces_of_a_caller_and_no_other():
+    held = Held()
+    line = [1] * 10
+    namespaces = [Namespace(caller, salt=salt) for caller in (None, "a", "b") for salt in (None, "x")]
+    for namespace in namespaces:
+        held.add(line, namespace)
+    held.cache.clear("a")
+    held.check()
+    assert [held.length(line, namespace) for namespace in namespaces] == [10, 10, 0, 0, 10, 10]
+    held.cache.clear()
+    held.check()
+    assert not any(held.length(line, namespace) for namespace in namespaces)
+
+
 def test_an_empty_line_holds_nothing():
     held = Held()
     held.cache.insert(ANYONE, np.empty(0, np.int32), [])

@@ -153,9 +153,9 @@ class BlockStore:
         except OSError as error:
             self._complain(f"list {error.errno}", f"{self.folder}: {error.strerror}")
 
-    def clear(self) -> None:
-        """Remove all blocks of this model."""
-        own = f"kv-{self._model.hex()[:16]}-"
+    def clear(self, beginning: bytes = b"") -> None:
+        """Remove all blocks of this model whose keys begin so."""
+        own = f"kv-{self._model.hex()[:16]}-{beginning.hex()}"
         with self._lock:
             names = [name for name in self._files if name.startswith(own)]
         for name in names:

@@ -45,8 +45,9 @@ class BlockWriter:
         self._store = store
         self._queue: queue.Queue[tuple[int, NewBlock] | _Signal] = queue.Queue(max_queued)
         self._queued: set[bytes] = set()  # keys of the blocks to be written
-        self._clears_wanted = 0
+        self._clears_wanted = 0  # in all; a block that is queued bears the number of its time
         self._clears_done = 0
+        self._last_clears: dict[bytes, int] = {}  # by the beginning of the keys that it is for
         self._stopped = False
         self.written = 0
         self._thread = threading.Thread(target=self._run, name="kv-writer", daemon=True)
@@ -80,8 +81,9 @@ class BlockWriter:
             return False
         return True
 
-    def clear(self) -> None:
-        """Remove all that is written, and all that is queued now."""
+    def clear(self, beginning: bytes = b"") -> None:
+        """Remove all that is written, and all that is queued now, whose keys begin so."""
+        self._last_clears = {**self._last_clears, beginning: self._clears_wanted + 1}  # the thread may be reading it
         self._clears_wanted += 1
         with contextlib.suppress(queue.Full):  # if so, the thread is awake
             self._queue.put_nowait(WAKE_UP)
@@ -105,7 +107,9 @@ class BlockWriter:
     def _do_next(self) -> bool:
         if self.is_clearing:
             wanted = self._clears_wanted
-            self._store.clear()
+            for beginning, number in self._last_clears.items():
+                if number > self._clears_done:
+                    self._store.clear(beginning)
             self._clears_done = wanted
         try:
             item = self._queue.get(timeout=IDLE_S)
@@ -118,7 +122,7 @@ class BlockWriter:
             return True
         clears, block = item
         try:
-            if clears != self._clears_wanted:  # from before a `clear`
+            if any(number > clears and block.key.startswith(key) for key, number in self._last_clears.items()):
                 return True
             if block.kv is None:
                 self._store.touch(block.key, block.used_ns)

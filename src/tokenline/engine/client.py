@@ -96,8 +96,11 @@ class EngineClient(Protocol):
         """End one choice of a running request; no further step of it comes. The others go on."""
         ...
 
-    async def reset_prefix_cache(self) -> None:
-        """Forget all held prefixes, on disk too. Running requests keep what they use. Raises RequestRefused."""
+    async def reset_prefix_cache(self, caller: str | None = None) -> None:
+        """Forget the prefixes held in a caller's namespaces (None: in all), on disk too. Raises RequestRefused.
+
+        Running requests keep what they use.
+        """
         ...
 
     async def stats(self) -> EngineStats: ...

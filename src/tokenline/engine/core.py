@@ -248,11 +248,11 @@ class EngineCore:
             steps.append(Step(request.request_id, sequence.choice, (), finish_reason=FinishReason.ERROR, error=message))
         return steps
 
-    def reset_prefix_cache(self) -> None:
-        """Forget all held prefixes, on the device and on disk. What runs keeps what it uses."""
-        self.cache.clear()
+    def reset_prefix_cache(self, caller: str | None = None) -> None:
+        """Forget a caller's held prefixes (None: everybody's), on disk too. What runs keeps what it uses."""
+        self.cache.clear(caller)
         if self.tier is not None:
-            self.tier.clear()
+            self.tier.clear(caller)
 
     def close(self) -> None:
         """Keep on disk what the tree holds, if there is a disk tier. Nothing runs any more."""

@@ -24,7 +24,7 @@ from tokenline.engine.block_writer import BlockWriter, NewBlock
 from tokenline.engine.kv_file import FORMAT
 from tokenline.engine.prefill_budget import PrefillSpeed
 from tokenline.engine.prefix_cache import Tail
-from tokenline.engine.prefix_hashes import PrefixHashes
+from tokenline.engine.prefix_hashes import PrefixHashes, mark_of
 from tokenline.engine.read_or_compute import ReadOrCompute
 from tokenline.engine.sequence import Sequence
 from tokenline.models.base import KVPool, Model
@@ -201,12 +201,12 @@ class DiskTier:
 
     # ---- the end of things
 
-    def clear(self) -> None:
-        """Forget everything of this model in the directory."""
+    def clear(self, caller: str | None = None) -> None:
+        """Forget what this model has of a caller in the directory; None: of all."""
         for restore in self._open:
-            if restore.is_wanted:
+            if restore.is_wanted and caller in (None, restore.sequence.namespace.caller):
                 restore.sequence.restore = None
-        self._writer.clear()
+        self._writer.clear(b"" if caller is None else mark_of(caller))
 
     def close(self, tails: Iterable[Tail] = ()) -> None:
         """Keep `tails` as far as the time allows, then stop both threads."""

@@ -145,8 +145,8 @@ class Engine:
         if unfinished:
             self._commands.put(lambda: self.core.abort(request_id))
 
-    async def reset_prefix_cache(self) -> None:
-        await self.between_steps(self.core.reset_prefix_cache)
+    async def reset_prefix_cache(self, caller: str | None = None) -> None:
+        await self.between_steps(lambda: self.core.reset_prefix_cache(caller))
 
     async def between_steps(self, function: Callable[[], None]) -> None:
         """Run a function on the engine thread, between two steps. Raises RequestRefused if the thread ends before."""

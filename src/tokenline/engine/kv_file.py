@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load, save
 
-FORMAT = "tokenline kv block 1"
+FORMAT = "tokenline kv block 2"
 HEADER_BYTES = 4096  # more than a file has beside `kv` and `ids`
 
 

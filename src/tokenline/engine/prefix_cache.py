@@ -231,13 +231,13 @@ class PrefixCache:
         for node in reversed(self._lru):
             yield Tail(node.namespace, node.line(), node.start, node.blocks, node.storable)
 
-    def clear(self) -> None:
-        """Hold nothing any more. Blocks in use by running sequences stay theirs."""
-        for node in self._lru:
+    def clear(self, caller: str | None = None) -> None:
+        """Hold nothing of a caller any more (None: of anybody). Blocks in use by running sequences stay theirs."""
+        for node in [node for node in self._lru if caller in (None, node.namespace.caller)]:
             for block in node.blocks:
                 self._pool.drop(block)
-        self._lru.clear()
-        self._roots.clear()
+            del self._lru[node]
+            self._roots.pop(node.namespace, None)
 
     def references(self) -> dict[int, int]:
         """How many nodes refer to each block."""
