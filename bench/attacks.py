@@ -17,7 +17,7 @@ import httpx
 
 from bench import servers
 from bench.bombs import all_bombs
-from bench.bombs.bomb import Bomb, Target
+from bench.bombs.bomb import TEXT, Bomb, Target
 from bench.probe import Seen
 from tokenline.models.fetch import resolve_model
 
@@ -25,6 +25,7 @@ HEALTH_S = 0.05
 GAP_S = 0.5
 MEMORY = 256 << 20  # bytes that the process may have grown by after an attack: docs/security.md adds up why
 SETTLE_S = 1.0
+KV_MIB = 256
 HANG_S = 300.0
 
 
@@ -80,6 +81,16 @@ async def outcome_of(bomb: Bomb, target: Target) -> str:
         return type(error).__name__
 
 
+async def fill_cache(target: Target) -> None:
+    """So that all of the KV cache's memory, which a server is given, is in use before anything is attacked."""
+    for salt in range(64):
+        stats = (await target.http.get("/stats")).json()
+        if stats["blocks_free"] < stats["blocks_total"] // 8:
+            break
+        body = {"prompt": [7] * 2000, "max_tokens": 1, "cache_salt": f"fill-{salt}"}
+        (await target.http.post(TEXT, json=body)).raise_for_status()
+
+
 def _row(name: str, outcome: str, took_s: float, seen: Seen, before: int, wrong: list[str]) -> str:
     figures = [f"{took_s:.1f} s", f"{seen.health_s * 1e3:.0f} ms", f"{seen.gap_s * 1e3:.0f} ms"]
     figures += [f"{(size - before) / 2**20:+.0f} MiB" for size in (seen.peak, seen.resident)]
@@ -92,9 +103,10 @@ async def run(model: Path, threads: int, only: list[str]) -> int:
     broken = 0
     print("| attack | outcome | took | slowest /health | longest gap | memory, most | after | beyond |")
     print("|---|---|---|---|---|---|---|---|")
-    async with servers.tokenline(model, threads) as endpoint:
+    async with servers.tokenline(model, threads, "--kv-cache-memory", f"{KV_MIB}MiB") as endpoint:
         assert endpoint.pid is not None
         target = target_of(endpoint.url, endpoint.pid)
+        await fill_cache(target)
         async with probe(target) as watch:
             await asyncio.sleep(3)
             await watch.take()

@@ -214,5 +214,5 @@ async def test_an_answer_that_would_fill_the_memory_is_a_400(served: Served, mor
     error = response.json()["error"]
     assert error["param"] == named
     assert error["message"].startswith(
-        f"'{named}' asks for 1050000 log probabilities of 2000 prompt tokens; at most 1048576"
+        f"'{named}' asks for 1050000 log probabilities of 2000 prompt tokens; at most 262144"
     )

@@ -19,10 +19,10 @@ from tests.server.conftest import CHAT, Serve, Served
 from tokenline.fields import Places
 from tokenline.parse.delta import ContentDelta
 from tokenline.render.chat_input import ChatInput
-from tokenline.server.body import Body, read_body
+from tokenline.server.body import Body
 from tokenline.server.errors import ApiError, speak
 from tokenline.server.log import name_request
-from tokenline.server.respond import respond
+from tokenline.server.respond import Whole, respond
 from tokenline.server.sse import Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer
@@ -39,10 +39,10 @@ class Telegram(Body):
 
 
 class TelegramShell:
-    async def whole(self, answer: Answer) -> Mapping[str, Any]:
+    async def whole(self, answer: Answer) -> Whole:
         async for _ in answer:
             pass
-        return {"from_model": answer.message(0).content, "read": answer.usage().prompt_tokens}
+        return Whole(1, lambda: {"from_model": answer.message(0).content, "read": answer.usage().prompt_tokens})
 
     async def frames(self, answer: Answer) -> Frames:
         async for event in answer:
@@ -69,7 +69,7 @@ def telegram_routes(state: ServerState) -> APIRouter:
     async def telegram(http: HTTPRequest) -> Response:
         speak(http, telegram_error)
         record = name_request(http, "tg-")
-        body = await read_body(http, Telegram, max_bytes=10_000)
+        body = await state.bodies.read(http, Telegram, max_bytes=10_000)
         request = ChatRequest(
             id=record.id,
             caller=state.caller(http),

@@ -27,7 +27,7 @@ from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
 
-SCORED_LOGITS_BYTES = 64 << 20  # at most, of a step's logits that score prompts
+SCORED_LOGITS_BYTES = 16 << 20  # at most, of a step's logits that score prompts
 DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
 

@@ -15,6 +15,7 @@ from tokenline.render.provenance import Runs, runs_of
 from tokenline.render.template import ChatTemplate
 from tokenline.render.vocabulary import Vocabulary
 
+_STRETCH = 1 << 17  # characters that are searched without a pause
 _ROLE = re.compile(r"/messages/\d+/role")
 
 
@@ -30,6 +31,7 @@ class ControlTokens:
         written = [text for text in vocabulary.added if any(text in literal for literal in literals)]
         self.texts = frozenset(vocabulary.special) | frozenset(written)
         longest_first = sorted(self.texts, key=len, reverse=True)
+        self._longest = len(longest_first[0]) if longest_first else 0
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         ends = {end for text in self.texts for end in (text[0], text[-1])}
         self._needed = re.compile("[" + "".join(map(re.escape, sorted(ends))) + r"]|\\u" if ends else r"\\u")
@@ -53,15 +55,15 @@ class ControlTokens:
         For that, its first or last character must come from the request, or the template must write both ends around a
         text of the request. Escapes in JSON text count, since a template may parse JSON.
         """
-        return self._always or any(_found_in(value, self._needed) for value in values)
+        return self._always or any(_found_in(value, self._needed, 2) for value in values)
 
     def occur_in(self, values: Iterable[Any]) -> bool:
         """Whether a whole control token's text stands in one of these JSON values."""
-        return any(_found_in(value, self._pattern) for value in values)
+        return any(_found_in(value, self._pattern, self._longest) for value in values)
 
     def find(self, text: str) -> list[tuple[int, int]]:
         """Every text of a control token, start and end, as the tokenizer finds them."""
-        return [match.span() for match in self._pattern.finditer(text)]
+        return list(self._matches(text, 0, len(text)))
 
     def find_written(self, text: str) -> list[tuple[int, int]]:
         """The control tokens of a traced rendering that the template wrote, all of their characters.
@@ -70,17 +72,32 @@ class ControlTokens:
         """
         found: list[tuple[int, int]] = []
         for start, end in _trusted(runs_of(text)):
-            found += [match.span() for match in self._pattern.finditer(text, start, end)]
+            found += self._matches(text, start, end)
         return found
 
+    def _matches(self, text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """What the pattern finds, in stretches: each search holds the interpreter's lock."""
+        at = start
+        while at < end:
+            border = at + _STRETCH
+            match = self._pattern.search(text, at, min(end, border + self._longest))
+            if match is None or match.start() >= border:
+                at = border
+            else:
+                yield match.span()
+                at = match.end()
 
-def _found_in(value: Any, pattern: re.Pattern[str]) -> bool:
-    """Whether the pattern is found in any text of a JSON value, names of members included."""
+
+def _found_in(value: Any, pattern: re.Pattern[str], longest: int) -> bool:
+    """Whether the pattern, of so many characters at most, is found in any text of a JSON value, names of members
+    included.
+    """
     if isinstance(value, str):
-        return pattern.search(value) is not None
+        starts = range(0, len(value), _STRETCH)
+        return any(pattern.search(value, start, start + _STRETCH + longest) is not None for start in starts)
     if isinstance(value, Mapping):
-        return any(_found_in(key, pattern) or _found_in(item, pattern) for key, item in value.items())
-    return isinstance(value, list | tuple) and any(_found_in(item, pattern) for item in value)
+        return any(_found_in(key, pattern, longest) or _found_in(item, pattern, longest) for key, item in value.items())
+    return isinstance(value, list | tuple) and any(_found_in(item, pattern, longest) for item in value)
 
 
 def _trusted(runs: Runs) -> Iterator[tuple[int, int]]:

@@ -48,7 +48,7 @@ class LineEncoder:
             known_offsets.append(echo[1] + np.int32(length))
             length += int(echo[1][-1, 1])
         rest, rest_offsets = self.tokenizer.encode_with_offsets(text[length:], continued=length > 0)
-        ids = np.concatenate([*known_ids, np.array(rest, dtype=np.int32)])
+        ids = np.concatenate([*known_ids, self.tokenizer.as_array(rest)])
         offsets = np.concatenate([*known_offsets, rest_offsets + np.int32(length)])
         self.memory.add(namespace, text, ids, offsets, self._borders(text, ids, offsets, found))
         return ids, offsets
@@ -86,7 +86,7 @@ class LineEncoder:
         borders = self.tokenizer.word_borders(text, BORDER_DISTANCE)
         length, known_ids, known_offsets = self._prompts.find(namespace, text, borders)
         rest, rest_offsets = self.tokenizer.encode_with_offsets(text[length:], continued=length > 0)
-        ids = np.concatenate([*known_ids, np.array(rest, dtype=np.int32)])
+        ids = np.concatenate([*known_ids, self.tokenizer.as_array(rest)])
         offsets = np.concatenate([*known_offsets, rest_offsets + np.int32(length)])
         counts = np.searchsorted(offsets[:, 0], borders).tolist()
         self._prompts.add(namespace, text, ids, offsets, list(zip(borders, counts, strict=True)))
@@ -169,4 +169,4 @@ class LineEncoder:
             ids += some
             offsets.append(places + np.int32(at))
             at = end
-        return np.array(ids, dtype=np.int32), np.concatenate(offsets)
+        return self.tokenizer.as_array(ids), np.concatenate(offsets)

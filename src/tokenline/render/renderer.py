@@ -151,4 +151,4 @@ class Renderer:
         """
         check_ids(ids, self.tokenizer.vocab_size if vocab_size is None else vocab_size, path)
         text, offsets = self.tokenizer.decode_with_offsets(ids)
-        return Line(np.array(ids, dtype=np.int32), text, offsets, ids_pointer=json_pointer(path))
+        return Line(self.tokenizer.as_array(ids), text, offsets, ids_pointer=json_pointer(path))

@@ -24,6 +24,7 @@ from tokenline.render.vocabulary import Vocabulary
 from tokenline.render.vocabulary_gguf import read_gguf_vocabulary
 from tokenline.render.vocabulary_hf import read_hf_vocabulary
 
+_STRETCH = 1 << 15  # ids that are looked at without a pause
 _BETWEEN_WORDS = re.compile("[A-Za-z](?= [A-Za-z])")
 
 
@@ -140,15 +141,32 @@ class Tokenizer:
     def offsets_of(self, text: str, ids: Sequence[int] | np.ndarray) -> np.ndarray | None:
         """Offsets from the tokens' bytes, where these add up to the text; None where the tokenizer changed it."""
         data = text_for_utf8(text).encode()
-        if b"".join(map(self._pieces.__getitem__, ids)) != data:
+        lengths = np.empty(len(ids), dtype=np.int64)
+        at = 0
+        for start in range(0, len(ids), _STRETCH):  # each of which holds the interpreter's lock
+            stretch = ids[start : start + _STRETCH]
+            piece = b"".join(map(self._pieces.__getitem__, stretch))
+            if not data.startswith(piece, at):
+                return None
+            at += len(piece)
+            lengths[start : start + len(stretch)] = self._lengths[np.asarray(stretch, dtype=np.int32)]
+        if at != len(data):
             return None
         if not data:
             return np.zeros((len(ids), 2), dtype=np.int32)
-        ends = np.cumsum(self._lengths[np.asarray(ids, dtype=np.int32)])
+        ends = np.cumsum(lengths)
         starts = np.concatenate(([0], ends[:-1]))
         # the character that each byte belongs to
         character = np.cumsum((np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80, dtype=np.int32) - 1
         return np.stack((character[np.minimum(starts, len(data) - 1)], character[ends - 1] + 1), axis=1)
+
+    @staticmethod
+    def as_array(ids: Sequence[int]) -> np.ndarray:
+        """int32 [n]. In stretches, since each conversion holds the interpreter's lock."""
+        array = np.empty(len(ids), dtype=np.int32)
+        for start in range(0, len(ids), _STRETCH):
+            array[start : start + _STRETCH] = ids[start : start + _STRETCH]
+        return array
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids, invalid UTF-8 as U+FFFD."""

@@ -3,7 +3,9 @@
 Knows sizes, JSON and types of fields; no route and no protocol.
 """
 
+import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -13,14 +15,21 @@ from pydantic.json_schema import models_json_schema
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
+from tokenline.engine.request import RequestRefused
 from tokenline.fields import IDENTITY, FieldError, Path, Places, shown
 from tokenline.server.encodings import decoder
-from tokenline.server.errors import ApiError, ClientGone, from_fault
+from tokenline.server.errors import RETRY_AFTER_S, ApiError, ClientGone, from_fault, from_refusal
 from tokenline.server.origins import require_json
+from tokenline.server.parse_cost import ParseCost
+from tokenline.service.aside import LARGE, Aside
 
 logger = logging.getLogger(__name__)
 
 BYTE_ORDER_MARK = "\ufeff".encode()
+MAX_HELD_BYTES = 64 << 20
+IDLE_S = 30.0  # without a byte
+MIN_BYTES_PER_S = 64 * 1024  # on the whole, after the first `IDLE_S`
+CLOSE = {"Connection": "close"}  # what the client still sends is not read
 _COMPONENT = "#/components/schemas/{model}"
 
 
@@ -59,15 +68,115 @@ class Body(BaseModel):
 B = TypeVar("B", bound=Body)
 
 
-async def read_body(request: Request, model: type[B], *, max_bytes: int) -> B:
-    """The request's body as a `model`. Raises ApiError (400, 413, 415) or ClientGone."""
-    require_json(request)
-    data = await _read(request, max_bytes)
-    data = data.removeprefix(BYTE_ORDER_MARK)  # some editors and clients write one; RFC 8259 lets it pass
-    try:
-        return parse_body(data, model)
-    except FieldError as fault:
-        raise from_fault(fault, IDENTITY) from None
+class BodyReader:
+    """Reads the bodies of all requests, within bounds: of size, of what a body's kinds of JSON cost, of time, and of
+    what all bodies that are on their way hold together. Belongs to the event loop.
+    """
+
+    def __init__(self, max_bytes: int, max_model_len: int, aside: Aside):
+        self._max_bytes = max_bytes
+        self._max_model_len = max_model_len
+        self._aside = aside
+        self._held = 0  # bytes of large bodies that are not parsed yet
+
+    async def read(self, request: Request, model: type[B], *, max_bytes: int | None = None) -> B:
+        """The request's body as a `model`, without the fields that are not known.
+
+        Raises ApiError (400, 408, 413, 415, 429) or ClientGone.
+        """
+        require_json(request)
+        held = _Held(self)
+        try:
+            data = await self._receive(request, min(max_bytes or self._max_bytes, self._max_bytes), held)
+            data = data.removeprefix(BYTE_ORDER_MARK)  # some editors and clients write one; RFC 8259 lets it pass
+            body = await self._aside.run(len(data), lambda: parse_body(data, model))
+        except FieldError as fault:
+            raise from_fault(fault, IDENTITY) from None
+        except RequestRefused as refusal:
+            raise from_refusal(refusal) from None
+        finally:
+            held.let_go()
+        if body.model_extra:
+            body.model_extra.clear()
+        return body
+
+    async def _receive(self, request: Request, max_bytes: int, held: "_Held") -> bytes:
+        """All of the body, decoded. One that is refused is read on to its end (within reason) but not kept: a client
+        that is still sending would see a broken connection instead of the answer.
+        """
+        encoded = decoder(request.headers.get("content-encoding", ""), max_bytes)
+        chunks: list[bytes] = []
+        cost, received, size = ParseCost(self._max_model_len), 0, 0
+        refusal: ApiError | None = None
+        stream = request.stream()
+        started_s = time.monotonic()
+        while True:
+            rate_ends_s = started_s + IDLE_S + received / MIN_BYTES_PER_S
+            try:
+                async with asyncio.timeout(max(0.0, min(IDLE_S, rate_ends_s - time.monotonic()))):
+                    chunk = await anext(stream, None)
+            except TimeoutError:
+                raise refusal or _too_slow() from None
+            except ClientDisconnect:
+                raise ClientGone from None
+            if chunk is None:
+                break
+            received += len(chunk)
+            if refusal is not None:
+                if received > 2 * max_bytes:
+                    raise refusal
+                continue
+            data = chunk if received > max_bytes or encoded is None else encoded.feed(chunk)
+            size += len(data)
+            if max(received, size) > max_bytes:
+                refusal = _too_large(f"The body is larger than {max_bytes} bytes, the limit here.")
+            elif not cost.add(data):
+                refusal = _too_large(
+                    "The body has more values, names and brackets than anything that fits the context of "
+                    f"{self._max_model_len} tokens: reading it would hold up others."
+                )
+            elif not held.more(len(data)):
+                message = "Other large requests are being read already; try again later."
+                refusal = ApiError(429, message, code="queue_full", headers={"Retry-After": RETRY_AFTER_S, **CLOSE})
+            if refusal is not None:
+                chunks.clear()
+                held.let_go()
+            else:
+                chunks.append(data)
+        if refusal is not None:
+            raise refusal
+        if encoded is not None:
+            encoded.finish()
+        return b"".join(chunks)
+
+
+class _Held:
+    """What one body holds of what all may."""
+
+    def __init__(self, reader: BodyReader):
+        self._reader = reader
+        self._bytes = 0
+
+    def more(self, count: int) -> bool:
+        """Whether there is room for so many more bytes, which then count. Small bodies need none."""
+        if self._bytes + count > LARGE and self._reader._held + count > MAX_HELD_BYTES:
+            return False
+        self._bytes += count
+        self._reader._held += count
+        return True
+
+    def let_go(self) -> None:
+        self._reader._held -= self._bytes
+        self._bytes = 0
+
+
+def _too_large(message: str) -> ApiError:
+    return ApiError(413, message, code="body_too_large", headers=CLOSE)
+
+
+def _too_slow() -> ApiError:
+    message = f"The body did not come: at least {MIN_BYTES_PER_S} bytes a second are expected, after {IDLE_S:.0f} s."
+    return ApiError(408, message, code="request_timeout", headers=CLOSE)
 
 
 def parse_body(data: bytes, model: type[B]) -> B:
@@ -80,7 +189,7 @@ def parse_body(data: bytes, model: type[B]) -> B:
     if not isinstance(fields, dict):
         raise FieldError((), f"The body must be a JSON object; got {shown(fields)}.", code="invalid_json")
     model.refuse_unsupported(fields)
-    unknown = sorted(fields.keys() - model.known_fields())
+    unknown = fields.keys() - model.known_fields()
     moved = _read_aliases(fields, model.aliases)
     try:
         body = model.model_validate(fields)
@@ -88,8 +197,8 @@ def parse_body(data: bytes, model: type[B]) -> B:
         fault = _first_fault(error, model)
         raise FieldError(Places(moved)(fault.path), *fault.parts, code=fault.code) from None
     body._size, body._moved = len(data), moved
-    if unknown:
-        logger.debug("fields that are not known and were ignored: %s", ", ".join(map(repr, unknown)))
+    if unknown and logger.isEnabledFor(logging.DEBUG):
+        logger.debug("fields that are not known and were ignored: %s", ", ".join(map(repr, sorted(unknown)[:50])))
     return body
 
 
@@ -119,32 +228,6 @@ def _first_fault(error: ValidationError, model: type[BaseModel]) -> FieldError:
         return FieldError(place, f"must be {field.description}; got {given}.")
     message = fault["msg"].replace("Input should be", "must be").replace("String should", "must")
     return FieldError(place, f"{message}; got {given}.")
-
-
-async def _read(request: Request, max_bytes: int) -> bytes:
-    """All of the body, decoded. One that is too large is read to its end (within reason) but not kept: a client that is
-    still sending would see a broken connection instead of the answer.
-    """
-    encoded = decoder(request.headers.get("content-encoding", ""), max_bytes)
-    chunks: list[bytes] = []
-    received = size = 0
-    try:
-        async for chunk in request.stream():
-            received += len(chunk)
-            if received > 8 * max_bytes:
-                break
-            if max(received, size) > max_bytes:
-                continue
-            data = chunk if encoded is None else encoded.feed(chunk)
-            size += len(data)
-            chunks.append(data)
-    except ClientDisconnect:
-        raise ClientGone from None
-    if max(received, size) > max_bytes:
-        raise ApiError(413, f"The body is larger than {max_bytes} bytes, the limit here.", code="body_too_large")
-    if encoded is not None:
-        encoded.finish()
-    return b"".join(chunks)
 
 
 def takes(model: type[Body]) -> dict[str, Any]:

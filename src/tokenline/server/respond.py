@@ -1,25 +1,34 @@
 """One request's answer as a response, in whatever protocol: whole as JSON, or as a stream of server-sent events."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tokenline.server.disconnect import unless_gone
 from tokenline.server.errors import ApiError, api_errors
+from tokenline.server.json_answer import json_answer
 from tokenline.server.log import record_of
 from tokenline.server.sse import AnswerStream, Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer
+from tokenline.service.aside import Aside
 from tokenline.service.request import ChatRequest, TextRequest
+
+
+class Whole(NamedTuple):
+    """A whole answer that has come to its end."""
+
+    values: int  # about how many texts and numbers it has
+    make: Callable[[], Mapping[str, Any]]  # puts it together, on any thread
 
 
 class Shell(Protocol):
     """How a protocol writes one answer."""
 
-    async def whole(self, answer: Answer) -> Mapping[str, Any]:
-        """Read all events of an open answer and put them together."""
+    async def whole(self, answer: Answer) -> Whole:
+        """Read all events of an open answer."""
         ...
 
     def frames(self, answer: Answer) -> Frames:
@@ -45,7 +54,7 @@ async def respond(
                 # A refusal or an early failure is still a plain error answer.
                 await unless_gone(http, answer.open(state.settings.stream_open_after_s))
             else:
-                return JSONResponse(await unless_gone(http, _whole(answer, shell)))
+                return await unless_gone(http, _whole(answer, shell, state.service.aside))
         handed_over = True
         frames = shell.frames(answer)
         return AnswerStream(answer, frames, shell.error_frame, record, request.places, state.settings)
@@ -55,6 +64,7 @@ async def respond(
             record.note(answer)
 
 
-async def _whole(answer: Answer, shell: Shell) -> Mapping[str, Any]:
+async def _whole(answer: Answer, shell: Shell, aside: Aside) -> Response:
     await answer.open()
-    return await shell.whole(answer)
+    whole = await shell.whole(answer)
+    return await json_answer(aside, whole.values, whole.make)

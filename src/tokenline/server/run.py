@@ -7,6 +7,7 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ from fastapi import FastAPI
 from tokenline.server.log import configure_logging
 from tokenline.server.state import ServerState
 
+# How long a thread that works on a large request may keep the interpreter from the engine and the event loop, which
+# each need it several times for a token or an answer. Python's default is 5 ms.
+SWITCH_S = 0.001
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that they never write to a closed one
 
 
@@ -77,6 +81,7 @@ def run(
     # What is loaded by now stays: without this, the garbage collector goes through all of it in the middle of some
     # request, which took 0.25 s.
     gc.freeze()
+    sys.setswitchinterval(SWITCH_S)
     with listener, _signals_end_here():
         server.run(sockets=[listener])
     if server.engine_failed:

@@ -23,7 +23,7 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = ()  # whose web pages may use the API, see `origins`; none: no others than its own
     # Names besides those of this machine that the server may be called by; None: by any (see `origins`).
     allowed_hosts: tuple[str, ...] | None = ()
-    max_body_bytes: int = 32 * 1024 * 1024
+    max_body_bytes: int = 16 * 1024 * 1024
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time shown by /v1/models
     shutdown_grace_s: float = 10.0  # how long running requests may go on after SIGTERM
     stream_open_after_s: float = 1.0  # a stream opens with the first token, or after this long in prefill

@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from tokenline.fields import shown
 from tokenline.server.auth import Authenticator
+from tokenline.server.body import BodyReader
 from tokenline.server.errors import ApiError
 from tokenline.server.settings import ServerSettings
 from tokenline.service.service import Service
@@ -17,6 +18,7 @@ class ServerState:
     def __init__(self, service: Service, settings: ServerSettings):
         self.service = service
         self.settings = settings
+        self.bodies = BodyReader(settings.max_body_bytes, service.engine.limits.max_model_len, service.aside)
         self._authenticator = Authenticator(settings.api_keys)
         self._closing: asyncio.Task[None] | None = None
 
@@ -53,4 +55,5 @@ class ServerState:
         if self._closing is None:
             engine = self.service.engine
             self._closing = asyncio.ensure_future(engine.close(grace_s=self.settings.shutdown_grace_s))
+            self.service.aside.close()
         await asyncio.shield(self._closing)

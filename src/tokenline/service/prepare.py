@@ -21,6 +21,7 @@ from tokenline.grammar.spec import (
     RequiredCalls,
     StrictTools,
 )
+from tokenline.render.chat_input import ChatInput
 from tokenline.render.check import check_ids
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
@@ -28,7 +29,7 @@ from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.request import (
     MAX_CHOICES,
-    MAX_PROMPT_LOGPROBS,
+    MAX_LOGPROBS,
     MAX_SALT_CHARACTERS,
     MAX_STOP_CHARACTERS,
     MAX_STOP_IDS,
@@ -45,6 +46,9 @@ from tokenline.service.request import (
     OutputFormat,
     TextRequest,
 )
+
+MAX_TEXT_BYTES = 1 << 20
+MAX_TEXT_BYTES_PER_TOKEN = 16
 
 
 def check_values(request: GenerationRequest) -> None:
@@ -81,10 +85,10 @@ def check_scored(request: GenerationRequest, prompt_tokens: int) -> None:
         return
     times = request.limits.n if isinstance(request, TextRequest) else 1  # each choice of a text repeats them
     wanted = prompt_tokens * (top + 1) * times
-    if wanted > MAX_PROMPT_LOGPROBS:
+    if wanted > MAX_LOGPROBS:
         raise FieldError(
             ("prompt_logprobs",),
-            f"asks for {wanted} log probabilities of {prompt_tokens} prompt tokens; at most {MAX_PROMPT_LOGPROBS} fit "
+            f"asks for {wanted} log probabilities of {prompt_tokens} prompt tokens; at most {MAX_LOGPROBS} fit "
             "one answer. Send fewer prompts at once, or ask for fewer of the most likely tokens.",
         )
 
@@ -118,9 +122,32 @@ class Room:
         """Whether a text of so many bytes cannot be known to fit the context: then it is worth a look."""
         return size > self.limits.max_model_len * self._longest_token
 
-    def check_text(self, text: str, place: Path) -> None:
-        """Raise for a text that has too many tokens however it is cut. Much cheaper than counting them."""
-        self.check_prompt(-(-len(text.encode(errors="replace")) // self._longest_token), place, at_least=True)
+    @property
+    def max_text(self) -> int:
+        """Bytes of text beyond which nothing is read. A token of such a text would stand for 16 bytes on the whole."""
+        return MAX_TEXT_BYTES + MAX_TEXT_BYTES_PER_TOKEN * self.limits.max_model_len
+
+    def check_text(self, text: str, place: Path, *, to_count: bool = False) -> None:
+        """Raise for a text that has too many tokens however it is cut, or is too long to be read at all. Much cheaper
+        than counting them. `to_count`: it need not fit the context.
+        """
+        size = len(text.encode(errors="replace"))
+        if not to_count:
+            self.check_prompt(-(-size // self._longest_token), place, at_least=True)
+        self._check_size(size, place)
+
+    def check_chat(self, chat: ChatInput, size: int) -> None:
+        """Raise for a conversation that is too long to be rendered. `size`: of the JSON that it came in, bytes."""
+        if size > self.max_text:
+            self._check_size(text_bytes([chat.messages, chat.tools, dict(chat.template_kwargs)]), ("messages",))
+
+    def _check_size(self, size: int, place: Path) -> None:
+        if size > self.max_text:
+            reason = (
+                f"has {size} bytes of text; at most {self.max_text} are read, since the context has "
+                f"{self.limits.max_model_len} tokens."
+            )
+            raise FieldError(place, reason, code="context_length_exceeded")
 
     def check_prompt(self, tokens: int, place: Path, *, at_least: bool = False) -> None:
         """Raise for a prompt that leaves no room for a single new token."""
@@ -139,6 +166,7 @@ class Room:
         room = self.limits.max_model_len - prompt_tokens
         asked = limits.default_max_tokens if limits.max_tokens is None else limits.max_tokens
         max_tokens = room if asked is None else min(asked, room)
+        max_tokens = self._check_logprobs(request, max_tokens)
         if limits.min_tokens > max_tokens:
             raise FieldError(
                 ("min_tokens",),
@@ -166,6 +194,39 @@ class Room:
             stop_ids=stop_ids,
             min_tokens=limits.min_tokens,
         )
+
+    def _check_logprobs(self, request: GenerationRequest, max_tokens: int) -> int:
+        """How many tokens may be generated so that the log probabilities of a whole answer do not fill the memory.
+
+        Raises FieldError where the request itself says that there may be more.
+        """
+        top = request.sampling.logprobs
+        if top is None or request.streams:
+            return max_tokens
+        choices = request.limits.n * (len(request.prompts) if isinstance(request, TextRequest) else 1)
+        most = MAX_LOGPROBS // (choices * (top + 1))
+        if max_tokens > most and request.limits.max_tokens is not None:
+            raise FieldError(
+                ("max_tokens",),
+                f"must be at most {most} with {choices} choices and {top + 1} log probabilities a token, since one "
+                f"answer has up to {MAX_LOGPROBS} of them; got {request.limits.max_tokens}. A stream may have more.",
+            )
+        return min(max_tokens, most)
+
+
+def text_bytes(value: Any) -> int:
+    """Bytes of all texts in a JSON value, names of members included."""
+    total, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            total += len(one.encode(errors="replace"))
+        elif isinstance(one, dict):
+            waiting += one.keys()
+            waiting += one.values()
+        elif isinstance(one, list | tuple):
+            waiting += one
+    return total
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> dict[int, float]:

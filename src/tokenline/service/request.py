@@ -54,7 +54,7 @@ RANGES: Mapping[str, Range] = {
 }
 TEXT_RANGES: Mapping[str, Range] = {**RANGES, "max_tokens": Range(0, MAX_INTEGER, integer=True)}  # of a TextRequest
 MAX_CHOICES = 256  # of all prompts of a request together
-MAX_PROMPT_LOGPROBS = 2**20  # in one answer; each takes some 400 bytes while it is written
+MAX_LOGPROBS = 2**18  # in one whole answer, and of its prompts; each takes some 400 bytes while it is written
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 1024
@@ -132,6 +132,7 @@ class GenerationRequest:
     limits: Limits = Limits()
     cache: CacheWishes = CacheWishes()
     output: OutputFormat | None = None  # what the answer must be; None: any text
+    streams: bool = False  # the answer is sent while it is made, so it never lies in memory as a whole
     reports_progress: bool = False  # the answer's events also say how far its prompts are computed
     size: int = 0  # bytes that it came in: a large one is worked on beside the event loop
     places: Places = IDENTITY

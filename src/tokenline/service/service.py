@@ -1,12 +1,8 @@
 """The service that all protocols share: checked requests in, answers and lines out. Built once, by `create_app`.
 
-A prompt is rendered on the event loop if it is small, in a thread if it is large, so that one client's book does not
-hold up everybody's streams. What is certainly too long for the context is not tokenized at all.
+A prompt is rendered on the event loop if it is small, and aside if it is large (see `aside`). What is certainly too
+long for the context is not rendered or tokenized at all.
 """
-
-import asyncio
-from collections.abc import Callable
-from typing import TypeVar
 
 from tokenline.engine.client import EngineClient
 from tokenline.engine.request import Namespace, Request
@@ -17,15 +13,12 @@ from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
+from tokenline.service.aside import Aside
 from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.fit import check_chat_line, check_line
 from tokenline.service.parsers import ParserChoice
 from tokenline.service.prepare import Room, chat_constraint, check_scored, check_tool_choice, check_values
 from tokenline.service.request import ChatRequest, GenerationRequest, TextRequest
-
-LARGE_BYTES = 64 * 1024
-
-T = TypeVar("T")
 
 
 class Service:
@@ -41,6 +34,7 @@ class Service:
         self.renderer = renderer
         self.engine = engine
         self.parsers = parsers
+        self.aside = Aside()
         self.room = Room(renderer, engine.limits, default_sampling)
 
     @property
@@ -120,7 +114,8 @@ class Service:
         else:
             if not whole_context:
                 self.room.check_prompt(len(given), place)  # before each of them is looked at
-            line = self.renderer.ids(given, place, vocab_size=self.room.vocab_size)
+            vocab_size = self.room.vocab_size
+            line = await self.aside.run(request.size, lambda: self.renderer.ids(given, place, vocab_size=vocab_size))
         if len(line) == 0:
             raise FieldError(place, "has no tokens; there is nothing to continue.")
         check_line(line, self.engine.limits.vocab_size, place, self.renderer)
@@ -137,7 +132,7 @@ class Service:
             self.room.check_text(given + suffix, place)
             return infiller.line(given, suffix, place, ("suffix",))
 
-        line = await _aside(request.size, make)
+        line = await self.aside.run(request.size, make)
         check_line(line, self.engine.limits.vocab_size, place, self.renderer)
         return line
 
@@ -148,11 +143,12 @@ class Service:
         """
 
         def make() -> Line:
+            self.room.check_chat(chat, size)
             if not to_count and self.room.may_be_too_long(size):
                 self.room.check_text(self.renderer.apply_template(chat), ("messages",))
             return self.renderer.chat(chat, namespace=namespace, for_generation=not to_count)
 
-        return await _aside(size, make)
+        return await self.aside.run(size, make)
 
     async def text_line(
         self, prompt: str, place: Path, namespace: Namespace, size: int = 0, *, to_count: bool = False
@@ -160,21 +156,29 @@ class Service:
         """The line of a raw prompt. `namespace`: whose earlier prompts may make it cheaper. Raises FieldError."""
 
         def make() -> Line:
-            if not to_count:
-                self.room.check_text(prompt, place)
+            self.room.check_text(prompt, place, to_count=to_count)
             return self.renderer.text(prompt, namespace=namespace)
 
-        return await _aside(size, make)
+        return await self.aside.run(size, make)
+
+    async def text_ids(self, prompt: str, place: Path, size: int = 0) -> list[int]:
+        """The ids of a text by itself, to be counted: without BOS. Raises FieldError."""
+
+        def make() -> list[int]:
+            self.room.check_text(prompt, place, to_count=True)
+            return self.renderer.tokenizer.encode(prompt, parse_special=True)
+
+        return await self.aside.run(size, make)
 
     async def chat_text(self, chat: ChatInput, size: int = 0) -> str:
         """The text that the chat template makes of a conversation. Raises FieldError."""
-        return await _aside(size, lambda: self.renderer.apply_template(chat))
+
+        def make() -> str:
+            self.room.check_chat(chat, size)
+            return self.renderer.apply_template(chat)
+
+        return await self.aside.run(size, make)
 
 
 def namespace_of(request: GenerationRequest) -> Namespace:
     return Namespace(caller=request.caller, salt=request.cache.salt)
-
-
-async def _aside(size: int, make: Callable[[], T]) -> T:
-    """Work on something that came in so many bytes: on the event loop, or in a thread if it is large."""
-    return await asyncio.to_thread(make) if size > LARGE_BYTES else make()

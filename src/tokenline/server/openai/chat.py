@@ -9,7 +9,7 @@ from starlette.responses import Response
 from tokenline.engine.request import TokenLogprob
 from tokenline.fields import Places
 from tokenline.parse.delta import TokenBytes
-from tokenline.server.body import read_body, takes
+from tokenline.server.body import takes
 from tokenline.server.errors import ApiError, api_errors, openai_body
 from tokenline.server.log import name_request
 from tokenline.server.openai.answers import (
@@ -21,7 +21,6 @@ from tokenline.server.openai.answers import (
     ChatDelta,
     ChatLogprobs,
     DeltaWriter,
-    TokenLogprobEntry,
     finish_reason_of,
     message_object,
     now_s,
@@ -33,7 +32,7 @@ from tokenline.server.openai.logprobs import chat_entry, prompt_logprobs
 from tokenline.server.openai.read import chat_request
 from tokenline.server.openai.stream_usage import StreamUsage
 from tokenline.server.openai.wire import ChatBody
-from tokenline.server.respond import respond
+from tokenline.server.respond import Whole, respond
 from tokenline.server.sse import Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer
@@ -52,12 +51,13 @@ def chat_routes(state: ServerState) -> APIRouter:
         """Continue a conversation."""
         record = name_request(http, "chatcmpl-")
         caller = state.caller(http)
-        body = await read_body(http, ChatBody, max_bytes=state.settings.max_body_bytes)
+        body = await state.bodies.read(http, ChatBody)
         model = state.model_name(body.model)
         with api_errors(record.id, Places(body.moved)):
             request = chat_request(body, record.id, caller)
-        shell = ChatShell(body, record.id, model, state.service.renderer.tokenizer)
-        return await respond(http, state, request, shell, stream=bool(body.stream))
+        shell, stream = ChatShell(body, record.id, model, state.service.renderer.tokenizer), bool(body.stream)
+        del body  # what was asked for and is not needed any more is not kept until the answer is through
+        return await respond(http, state, request, shell, stream=stream)
 
     return router
 
@@ -71,12 +71,13 @@ class ChatShell:
         self._created = now_s()
         self._tokens = tokens
         self._logprobs = bool(body.logprobs)
+        self._top = body.top_logprobs or 0
         self._token_ids = bool(body.return_token_ids)
         self._prompt_logprobs = body.prompt_logprobs
         self._usage = StreamUsage(body.stream_options)
         self._custom = custom_names(body.tools)
 
-    async def whole(self, answer: Answer) -> ChatCompletion:
+    async def whole(self, answer: Answer) -> Whole:
         """The whole answer, put together from the same events that a stream would send."""
         gathered = [_Gathered() for _ in range(answer.num_choices)]
         scores: Sequence[TokenLogprob] = ()
@@ -84,7 +85,16 @@ class ChatShell:
             if isinstance(event, PromptDone):
                 scores = event.logprobs or ()
             if isinstance(event, Piece):
-                gathered[event.choice].add(event, self._entries(event))
+                gathered[event.choice].add(event)
+        scored = sum(len(one.logprobs) for one in gathered) * (1 + self._top) + len(scores) * (
+            1 + (self._prompt_logprobs or 0)
+        )
+        values = sum(len(one.ids) for one in gathered) + 4 * scored + len(answer.prompts[0].line)
+        return Whole(values, lambda: self._completion(answer, gathered, scores))
+
+    def _completion(
+        self, answer: Answer, gathered: Sequence["_Gathered"], scores: Sequence[TokenLogprob]
+    ) -> ChatCompletion:
         ends = answer.end_reasons()
         choices: list[ChatChoice] = []
         for index, (one, end) in enumerate(zip(gathered, ends, strict=True)):
@@ -92,7 +102,7 @@ class ChatShell:
             choice: ChatChoice = {
                 "index": index,
                 "message": {**message_object(answer.message(index), self._custom), "refusal": None},
-                "logprobs": one.chat_logprobs() if self._logprobs else None,
+                "logprobs": self._written(one) if self._logprobs else None,
                 "finish_reason": finish_reason_of(end),
             }
             if self._token_ids:
@@ -130,7 +140,7 @@ class ChatShell:
             if not isinstance(event, Piece):
                 continue
             held = waiting[event.choice]
-            held.add(event, self._entries(event))
+            held.add(event)
             writer = writers[event.choice]
             parts: list[ChatDelta] = [part for delta in event.deltas for part in writer.write(delta)]
             if event.end is not None:
@@ -139,8 +149,8 @@ class ChatShell:
                 choice = _chunk_choice(event.choice, part)
                 if event.end is not None and number == len(parts) - 1:
                     choice["finish_reason"] = finish_reason_of(event.end)
-                if held.entries:
-                    choice["logprobs"] = held.chat_logprobs()
+                if held.logprobs:
+                    choice["logprobs"] = self._written(held)
                 if self._token_ids:
                     choice["token_ids"] = held.ids
                 held = waiting[event.choice] = _Gathered()
@@ -165,13 +175,10 @@ class ChatShell:
         self._usage.add_to(chunk, answer)
         return chunk
 
-    def _entries(self, piece: Piece) -> list[TokenLogprobEntry]:
-        """The log probabilities of a piece's tokens, without the end of the turn, which is no token of the content."""
-        if not self._logprobs:
-            return []
-        count = len(piece.ids) - (1 if piece.ended else 0)
-        pairs = zip(piece.ids[:count], piece.logprobs[:count], strict=False)
-        return [chat_entry(self._tokens, token_id, logprob) for token_id, logprob in pairs]
+    def _written(self, gathered: "_Gathered") -> ChatLogprobs:
+        """Without the end of the turn, which is no token of the content."""
+        entries = [chat_entry(self._tokens, token_id, logprob) for token_id, logprob in gathered.logprobs]
+        return {"content": entries, "refusal": None}
 
 
 class _Gathered:
@@ -179,14 +186,12 @@ class _Gathered:
 
     def __init__(self) -> None:
         self.ids: list[int] = []
-        self.entries: list[TokenLogprobEntry] = []
+        self.logprobs: list[tuple[int, TokenLogprob]] = []  # of the tokens of the content, if they were asked for
 
-    def add(self, piece: Piece, entries: list[TokenLogprobEntry]) -> None:
+    def add(self, piece: Piece) -> None:
         self.ids += piece.ids
-        self.entries += entries
-
-    def chat_logprobs(self) -> ChatLogprobs:
-        return {"content": self.entries, "refusal": None}
+        count = len(piece.ids) - (1 if piece.ended else 0)
+        self.logprobs += zip(piece.ids[:count], piece.logprobs[:count], strict=False)
 
 
 def _chunk_choice(index: int, delta: ChatDelta) -> ChatChunkChoice:

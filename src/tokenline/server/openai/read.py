@@ -49,6 +49,7 @@ def chat_request(body: ChatBody, request_id: str, caller: str | None) -> ChatReq
             key=body.prompt_cache_key, salt=body.cache_salt, retention_s=_retention_s(body.prompt_cache_retention)
         ),
         output=output,
+        streams=bool(body.stream),
         reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
         places=Places({**moved, **rewritten, ("output",): place, ("logprobs",): ("top_logprobs",)}),
@@ -81,6 +82,7 @@ def text_request(body: CompletionBody, request_id: str, caller: str | None) -> T
         limits=_limits(body, body.max_tokens, DEFAULT_MAX_TOKENS),
         cache=CacheWishes(salt=body.cache_salt),
         output=output,
+        streams=bool(body.stream),
         reports_progress=bool(body.return_progress and body.stream),
         size=body.size,
         places=Places({**body.moved, ("output",): place, **scored}),

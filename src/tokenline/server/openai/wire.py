@@ -59,7 +59,10 @@ def _pairs_to_object(value: Any) -> Any:
             return value
         value = {str(token_id): bias for token_id, bias in pairs}
     if isinstance(value, dict):
-        return {key: -100 if bias is False else bias for key, bias in value.items()}
+        biases = {key: -100 if bias is False else bias for key, bias in value.items()}
+        # Of a million wrong ones the first is enough; `fail_fast` is for lists only.
+        wrong = next((key for key, bias in biases.items() if type(bias) not in (int, float)), None)
+        return biases if wrong is None else {wrong: biases[wrong]}
     return value
 
 
@@ -94,7 +97,9 @@ class GenerationBody(NamedBody):
     n: int | None = _ranged("n")
     stream: bool | None = _switch()
     stream_options: StreamOptions | None = None
-    stop: Annotated[list[str] | None, BeforeValidator(_one_to_list)] = Field(default=None, description=STOP)
+    stop: Annotated[list[str] | None, BeforeValidator(_one_to_list)] = Field(
+        default=None, description=STOP, fail_fast=True
+    )
 
     temperature: float | None = _ranged("temperature")
     top_p: float | None = _ranged("top_p")
@@ -113,7 +118,7 @@ class GenerationBody(NamedBody):
     repeat_last_n: int | None = _integer()  # llama.cpp's
     min_tokens: int | None = _ranged("min_tokens")
     prompt_logprobs: int | None = _ranged("prompt_logprobs")
-    stop_token_ids: list[int] | None = Field(default=None, description=STOP_IDS)
+    stop_token_ids: list[int] | None = Field(default=None, description=STOP_IDS, fail_fast=True)
     ignore_eos: bool | None = _switch()
     return_token_ids: bool | None = _switch()
     return_progress: bool | None = _switch()  # llama.cpp's
@@ -212,7 +217,7 @@ class TokenizeBody(TemplateBody):
 class DetokenizeBody(NamedBody):
     """POST /detokenize"""
 
-    tokens: list[int] = Field(description="an array of token ids")
+    tokens: list[int] = Field(description="an array of token ids", fail_fast=True)
 
 
 BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody, TemplateBody)
