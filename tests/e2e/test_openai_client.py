@@ -135,8 +135,8 @@ async def test_each_error_is_the_exception_that_the_client_has_for_it(client: op
 
 async def test_a_full_queue_is_a_rate_limit_error(tiny: Tiny):  # noqa: F811
     async with (
-        serving(tiny, live=True, model=cast(Any, Slow(tiny.model)), max_waiting=1) as served,
-        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0, timeout=HANG_S) as client,
+        serving(tiny, live=True, model=cast(Any, Slow(tiny.model)), max_waiting=1, api_keys=("key",)) as served,
+        openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="key", max_retries=0, timeout=HANG_S) as client,
     ):
         stream = await client.chat.completions.create(
             model="tiny", messages=user("x"), max_tokens=3000, stream=True, extra_body=NO_END

@@ -34,7 +34,15 @@ def make_core(
 
 
 def make_request(
-    request_id: str, prompt, max_tokens=4, n=1, namespace=None, retention_s=None, prompt_logprobs=None, **params
+    request_id: str,
+    prompt,
+    max_tokens=4,
+    n=1,
+    namespace=None,
+    retention_s=None,
+    prompt_logprobs=None,
+    sender=None,
+    **params,
 ) -> Request:
     return Request(
         request_id,
@@ -44,6 +52,7 @@ def make_request(
         n,
         retention_s=retention_s,
         prompt_logprobs=prompt_logprobs,
+        sender=sender,
     )
 
 
@@ -106,12 +115,14 @@ class EngineMachine(RuleBasedStateMachine):
         salt=st.sampled_from([None, None, "other"]),
         retention_s=st.sampled_from([None, None, 86400, 0]),
         prompt_logprobs=st.sampled_from([None, None, 0, 2]),
+        sender=st.sampled_from(["a", "a", "b", "c", "d"]),
     )
-    def add(self, prefix, prefix_length, tail, max_tokens, n, salt, retention_s, prompt_logprobs):
+    def add(self, prefix, prefix_length, tail, max_tokens, n, salt, retention_s, prompt_logprobs, sender):
         limit = self.core.context_limit
         prompt = ([prefix] * prefix_length + tail)[: limit - 1]
         name, max_tokens = f"r{len(self.requests)}", min(max_tokens, limit - len(prompt))
-        request = make_request(name, prompt, max_tokens, n, Namespace(salt=salt), retention_s, prompt_logprobs)
+        namespace = Namespace(salt=salt)
+        request = make_request(name, prompt, max_tokens, n, namespace, retention_s, prompt_logprobs, sender)
         self.requests[request.request_id] = request
         self.core.add(request)
 

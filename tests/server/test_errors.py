@@ -331,17 +331,29 @@ async def test_a_template_that_raises_is_a_400_with_its_message(served: Served, 
 
 
 async def test_a_full_queue_is_a_429_that_says_when_to_come_back(serve: Serve, tiny: Tiny):
-    served = await serve(live=True, model=Slow(tiny.model), max_waiting=1)
-    async with served.http.stream(
-        "POST", CHAT, json={"messages": user("hi"), "stream": True, "max_tokens": 3000, "ignore_eos": True}
-    ) as running:
+    served = await serve(live=True, model=Slow(tiny.model), max_waiting=1, api_keys=("greedy", "other"))
+    greedy, other = ({"Authorization": f"Bearer {key}"} for key in ("greedy", "other"))
+    endless = {"messages": user("hi"), "stream": True, "max_tokens": 3000, "ignore_eos": True}
+    async with served.http.stream("POST", CHAT, json=endless, headers=greedy) as running:
         assert running.status_code == 200
         for body in (OK, {**OK, "stream": True}):
-            response = await served.http.post(CHAT, json=body)
+            response = await served.http.post(CHAT, json=body, headers=greedy)
             assert error_of(response, 429)["code"] == "queue_full"
             assert int(response.headers["retry-after"]) >= 1
+        assert (await served.http.post(CHAT, json=OK, headers=other)).status_code == 200
     await eventually(lambda: served.engine.snapshot().running == 0)
-    assert (await served.http.post(CHAT, json=OK)).status_code == 200
+    assert (await served.http.post(CHAT, json=OK, headers=greedy)).status_code == 200
+
+
+async def test_without_keys_each_connection_is_a_caller(serve: Serve, tiny: Tiny):
+    served = await serve(live=True, model=Slow(tiny.model), max_waiting=1)
+    endless = {"messages": user("hi"), "stream": True, "max_tokens": 3000, "ignore_eos": True}
+    forged = {"X-Forwarded-For": "192.0.2.1"}
+    async with served.http.stream("POST", CHAT, json=endless, headers=forged) as running:
+        assert running.status_code == 200
+        assert (await served.http.post(CHAT, json=OK, headers=forged)).status_code == 200
+        body = {"prompt": ["a", "b"], "max_tokens": 1}
+        assert error_of(await served.http.post(TEXT, json=body), 429)["code"] == "queue_full"
 
 
 async def test_several_prompts_of_which_one_is_refused_are_all_refused(serve: Serve):

@@ -9,11 +9,13 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from tokenline.engine.client import EngineStats, Health
 from tokenline.engine.core import EngineCore, StepFailed
+from tokenline.engine.queue_share import QueueShare
 from tokenline.engine.request import (
     CompiledConstraint,
     Constraint,
@@ -69,6 +71,7 @@ class Engine:
         )
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}  # by request id
+        self._share = QueueShare(self.settings.max_waiting)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()  # the thread has
@@ -123,13 +126,19 @@ class Engine:
         makers = [await self._checked(request) for request in requests]
         self._refuse_if_ended()
         # Everything that follows happens at once, so either all requests are begun or none.
-        unfinished = sum(stream.num_open for stream in set(self._streams.values()))
-        if unfinished + sum(request.n for request in requests) > self.settings.max_waiting:
-            raise RequestRefused("queue_full", f"{unfinished} answers are waiting or running already; try again later.")
+        wanted: Counter[str | None] = Counter()
+        for request in requests:
+            wanted[request.caller] += request.n
+        for caller, choices in wanted.items():
+            if not self._share.fits(caller, choices):
+                own = self._share.taken(caller)
+                message = f"{own} answers of yours are waiting or running already; try again later."
+                raise RequestRefused("queue_full", message)
         stream = _Stream(self, requests)
         stream.left_out = tuple(place for make in makers if make for place in make.left_out)
         for request, make in zip(requests, makers, strict=True):
             constraints = [make() if make else None for _ in range(request.n)]
+            self._share.take(request.caller, request.n)
             self._streams[request.request_id] = stream
             self._commands.put(partial(self._add, request, constraints))
         return stream
@@ -139,10 +148,11 @@ class Engine:
         if stream is not None and stream.close_choice(request_id, choice):
             self._commands.put(lambda: self.core.abort(request_id, choice))
 
-    def _abort(self, request_id: str, unfinished: bool) -> None:
-        """A stream is closed. What is unfinished of its request ends."""
+    def _abort(self, request_id: str, caller: str | None, unfinished: int) -> None:
+        """A stream is closed. What is unfinished of its request ends: so many choices."""
         del self._streams[request_id]
         if unfinished:
+            self._share.give_back(caller, unfinished)
             self._commands.put(lambda: self.core.abort(request_id))
 
     async def reset_prefix_cache(self, caller: str | None = None) -> None:
@@ -289,6 +299,7 @@ class _Stream:
         self._engine = engine
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._open: dict[str, set[int]] = {request.request_id: set(range(request.n)) for request in requests}
+        self._callers = {request.request_id: request.caller for request in requests}
         self._closed = False
         self.left_out: tuple[Path, ...] = ()
 
@@ -301,17 +312,13 @@ class _Stream:
             for choice in choices:
                 self.put(Step(request_id, choice, (), finish_reason=FinishReason.ERROR, error=message))
 
-    @property
-    def num_open(self) -> int:
-        """Choices that are not over."""
-        return sum(map(len, self._open.values()))
-
     def close_choice(self, request_id: str, choice: int) -> bool:
         """No more steps of this choice. False: it was over already."""
         choices = self._open[request_id]
         if choice not in choices:
             return False
         choices.discard(choice)
+        self._engine._share.give_back(self._callers[request_id], 1)
         return True
 
     def __aiter__(self) -> "_Stream":
@@ -332,4 +339,4 @@ class _Stream:
         if not self._closed:
             self._closed = True
             for request_id, choices in self._open.items():
-                self._engine._abort(request_id, unfinished=bool(choices))
+                self._engine._abort(request_id, self._callers[request_id], len(choices))

@@ -101,6 +101,12 @@ class Request:
     # prompt is computed as a whole: what the prefix cache holds of it has no logits.
     prompt_logprobs: int | None = None
     reports_progress: bool = False  # its steps also say how far its prompt is computed
+    sender: str | None = None  # whose turn it takes, see `turns`; None: the caller's of its namespace
+
+    @property
+    def caller(self) -> str | None:
+        """Among whom time and the queue are divided. Only the namespace says who shares what is cached."""
+        return self.namespace.caller if self.sender is None else self.sender
 
 
 @dataclass(frozen=True, slots=True)

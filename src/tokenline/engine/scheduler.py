@@ -14,18 +14,21 @@ enough for their logits.
 Knows sequences, blocks and the tree; no model, no sampling, no clock.
 """
 
-from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.disk_tier import DiskTier
-from tokenline.engine.prefill_budget import PrefillBudget
+from tokenline.engine.prefill_budget import MIN_TOKENS, ROWS, PrefillBudget
 from tokenline.engine.prefix_cache import Match, PrefixCache
 from tokenline.engine.sequence import Sequence
+from tokenline.engine.turns import Turns
 from tokenline.ids import common_prefix
 
-LOOK_AHEAD = 64  # waiting sequences that are looked at for a short one while a long one is prefilled
+LOOK_AHEAD = 64  # waiting sequences that are looked at in a step, beside those that it admits
+PREEMPTIONS = 8  # of a greedy caller's sequences in a step, for callers of which nothing runs
+RESERVE = 64  # blocks, but no more than an eighth of the pool, that only short prompts of such callers take
+PATIENCE = 1000  # steps for which these may pass one that has no room
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,8 @@ class Scheduler:
     ):
         self.pool = pool
         self.cache = cache
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []  # in order of admission
+        self.waiting = Turns()
+        self.running: dict[Sequence, None] = {}  # in order of admission
         self.preemptions = 0
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
@@ -79,9 +82,16 @@ class Scheduler:
         self._prefill_budget = prefill_budget
         self._copy_block_prefix = copy_block_prefix
         self._tier = tier
+        # Of the step that is made:
+        self._lengths: dict[Sequence, int] = {}
+        self._looked_at = self._preempted = 0
+        self._is_blocked = False  # one in turn has no room
+        self._blocked_steps = 0  # in a row
+        self._reserve = min(RESERVE, pool.num_blocks // 8)
+        self._guests: dict[Sequence, None] = {}  # running ones that may use the reserve
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        self.waiting.add(sequence)
 
     @property
     def is_restoring(self) -> bool:
@@ -89,28 +99,51 @@ class Scheduler:
 
     def schedule(self) -> list[Chunk]:
         """The next step's work. Empty only when nothing is running or waiting, or all of it for the disk."""
-        lengths: dict[Sequence, int] = {}
-        for sequence in list(self.running):
-            if sequence.is_prefilling or sequence.is_restoring:
-                continue
+        chunks = self._next_chunks()
+        while not chunks and any(not sequence.is_restoring for sequence in self.running):
+            chunks = self._next_chunks()  # all that had a row gave up their blocks
+        return chunks
+
+    def _next_chunks(self) -> list[Chunk]:
+        self.waiting.begin_step()
+        self._lengths = lengths = {}
+        self._looked_at = self._preempted = 0
+        self._blocked_steps = self._blocked_steps + 1 if self._is_blocked else 0
+        self._is_blocked = False
+        prefilling = [sequence for sequence in self.running if sequence.is_prefilling and not sequence.is_restoring]
+        for sequence in self._decoding(bool(prefilling)):
+            # One that was scheduled first can be preempted for the blocks of a later one.
             if sequence in self.running and self._grow(sequence):
                 lengths[sequence] = 1
-        # A sequence scheduled first can have been preempted for the blocks of a later one.
-        lengths = {sequence: 1 for sequence in lengths if sequence in self.running}
         budget = self._max_batch_tokens - len(lengths)
         if lengths:
-            budget = min(budget, self._prefill_budget.tokens)
-        self._share(budget, lengths)
+            tokens = self._prefill_budget.tokens
+            budget = min(budget, tokens if self.waiting.is_alone else max(MIN_TOKENS, tokens - len(lengths)))
+        self._share(budget, [sequence for sequence in prefilling if sequence in self.running])
+        for sequence, length in lengths.items():
+            self.waiting.charge(sequence, length)
         return [Chunk(sequence, length) for sequence, length in lengths.items()]
 
-    def _share(self, budget: int, lengths: dict[Sequence, int]) -> None:
-        """Add prefill for up to `budget` tokens to the step's `lengths`, and admit who can begin with it.
+    def _decoding(self, beside_prefill: bool) -> list[Sequence]:
+        """Which running sequences get their next token.
 
-        The first to arrive always gets half of it; the rest goes to those that need least, whether they run already
+        All, for a caller who is alone. Otherwise a caller's many may be held back, so that the step takes about as
+        long as `prefill_budget` says, the prompts in it included.
+        """
+        decoding = [sequence for sequence in self.running if not (sequence.is_prefilling or sequence.is_restoring)]
+        rest = self._max_num_seqs
+        if not self.waiting.is_alone:
+            prefill = MIN_TOKENS if beside_prefill or self.waiting.has_ready else 0
+            rest = max(ROWS, self._prefill_budget.tokens - prefill)
+        return self.waiting.rows(decoding, self._max_num_seqs, rest)
+
+    def _share(self, budget: int, prefilling: list[Sequence]) -> None:
+        """Add prefill for up to `budget` tokens to the step, and admit who can begin with it.
+
+        The first in turn always gets half of it; the rest goes to those that need least, whether they run already
         or wait. So a short prompt does not wait until a long one is done, nor a long one for ever.
         """
-
-        to_score = self._max_scored_tokens
+        to_score, lengths = self._max_scored_tokens, self._lengths
 
         def give(sequence: Sequence, most: int) -> int:
             nonlocal to_score
@@ -122,72 +155,108 @@ class Scheduler:
                 lengths[sequence] = lengths.get(sequence, 0) + length
             return length
 
-        prefilling = [sequence for sequence in self.running if sequence.is_prefilling and not sequence.is_restoring]
         if prefilling:
-            first = prefilling[0]
+            first = min(prefilling, key=self.waiting.served)
             budget -= give(first, -(-budget // 2))
-            while budget > 0 and (sequence := self._admit(below=first.remaining)) is not None:
-                if not sequence.is_restoring:
-                    budget -= give(sequence, budget)
+            budget -= self._admit(budget, give, below=first.remaining)
         for sequence in sorted(prefilling, key=lambda sequence: sequence.remaining):
-            budget -= give(sequence, budget)
-        while budget > 0 and (sequence := self._admit()) is not None:
-            if not sequence.is_restoring:
+            if budget > 0 and sequence in self.running:
                 budget -= give(sequence, budget)
+        budget -= self._admit(budget, give)
+        if self._is_blocked and self._blocked_steps < PATIENCE:
+            self._admit(budget, give, guests=True)
 
-    def _admit(self, below: int | None = None) -> Sequence | None:
-        """Move the first waiting sequence that need not wait for a running one to `running`, with all its blocks.
+    def _admit(
+        self,
+        budget: int,
+        give: Callable[[Sequence, int], int],
+        *,
+        below: int | None = None,
+        guests: bool = False,
+    ) -> int:
+        """Move waiting sequences that need not wait for a running one to `running`, with all their blocks, as long as
+        there are tokens to `give` them in this step. Returns how many it gave.
 
-        `below`: only one of the next few that has fewer tokens than that to compute.
+        `below`: only short ones, that have fewer tokens than that to compute. `guests`: only those for whom the
+        reserve is.
         """
-        if len(self.running) >= self._max_num_seqs:
-            return None
-        turns = self._by_turn()
-        # Requests of which a choice waits for a running prefill, and so all that have its line
-        riding: set[int] = set()
-        for sequence in turns if below is None else turns[:LOOK_AHEAD]:
-            if id(sequence.request) in riding and not sequence.num_generated:
-                continue
+        given = 0
+        if budget <= 0 or not self.waiting.has_ready:
+            return 0
+        prefilling = [sequence for sequence in self.running if sequence.is_prefilling]
+        for sequence in self.waiting.heads(shortest_first=guests or below is not None):
+            if guests and not self._is_guest(sequence):
+                break
+            has_none_running = not self.waiting.num_running(sequence)
+            if len(self.running) >= self._max_num_seqs and not has_none_running:
+                break  # nor has any behind it
+            if self._looked_at >= LOOK_AHEAD:
+                break
             match = self.cache.lookup(sequence.namespace, sequence.reusable)
-            if self._is_being_computed(sequence, beyond=match.length):
-                if not sequence.num_generated:
-                    riding.add(id(sequence.request))
+            leader = self._leader(sequence, prefilling, beyond=match.length)
+            if leader is not None:
+                self._looked_at += 1
+                self.waiting.ride(sequence, *leader)
                 continue
             if below is not None and sequence.length - match.length >= below and self._has_room(sequence):
+                self._looked_at += 1
                 continue
-            # Room for one more block of each running sequence, so that an admission does not cause a preemption.
-            placed = self._place(sequence, match, match.length, spare=len(self.running))
-            if not placed and not self.running:
-                # The last resort gives up the shared part of a block, whose source may be all that is in the way.
-                aligned = match.length - match.length % self.pool.block_size
-                placed = self._place(sequence, match, aligned, desperate=True)
-            if not placed:
-                return None  # those behind wait too, so that a large prompt is not passed by small ones for ever
-            self.waiting.remove(sequence)
-            self.running.append(sequence)
+            is_guest = self._is_guest(sequence)
+            if not self._find_place(sequence, match, is_guest):
+                self._is_blocked = True
+                break  # those behind wait too, so that a large prompt is not passed by small ones for ever
+            self.waiting.start(sequence)
+            self.running[sequence] = None
+            if is_guest:
+                self._guests[sequence] = None
+            if sequence.is_prefilling:
+                prefilling.append(sequence)
             if self._tier is not None:
                 self._tier.begin(sequence)
-            return sequence
-        return None
+            if not sequence.is_restoring:
+                given += give(sequence, budget - given)
+            if given >= budget:
+                break
+        return given
+
+    def _is_guest(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence may use the reserve: a short one, of a caller of which nothing runs."""
+        is_short = self._blocks_of(sequence) <= self._reserve // 4
+        return is_short and not self.waiting.num_running(sequence)
+
+    def _find_place(self, sequence: Sequence, match: Match, is_guest: bool) -> bool:
+        """Give a waiting sequence its blocks, if need be from those of a caller who has many running."""
+        has_none_running = not self.waiting.num_running(sequence)
+        while True:
+            # Room for one more block of each running sequence, so that an admission does not cause a preemption.
+            spare = len(self.running)
+            if not is_guest:
+                spare += max(0, self._reserve - sum(len(guest.blocks) for guest in self._guests))
+            if self._place(sequence, match, match.length, spare=spare):
+                return True
+            if not self.running:
+                # The last resort gives up the shared part of a block, whose source may be all that is in the way.
+                aligned = match.length - match.length % self.pool.block_size
+                return self._place(sequence, match, aligned, desperate=True)
+            if not has_none_running or self._preempted >= PREEMPTIONS or (victim := self._victim()) is None:
+                return False
+            self._preempted += 1
+            self.preempt(victim)
+            match = self.cache.lookup(sequence.namespace, sequence.reusable)
+
+    def _blocks_of(self, sequence: Sequence) -> int:
+        return -(-sequence.length // self.pool.block_size)
+
+    def _victim(self) -> Sequence | None:
+        """The last admitted of a caller who has more running than others, and several; None: there is none."""
+        if self.waiting.is_alone:
+            return None
+        return next(filter(self.waiting.is_greediest, reversed(self.running)), None)
 
     def _has_room(self, sequence: Sequence) -> bool:
         """Whether there are certainly enough blocks to admit it now."""
-        need = -(-sequence.length // self.pool.block_size) + len(self.running)
+        need = self._blocks_of(sequence) + len(self.running)
         return need <= self.pool.num_free + self.pool.num_cached_only
-
-    def _by_turn(self) -> list[Sequence]:
-        """Who waits, in the order of admission: first the callers with the fewest running sequences, then by arrival.
-
-        So a caller that sends a hundred requests at once does not keep another's single one waiting behind them.
-        """
-        if len({sequence.namespace.caller for sequence in self.waiting}) < 2:
-            return list(self.waiting)
-        running = Counter(sequence.namespace.caller for sequence in self.running)
-        turns: list[tuple[int, Sequence]] = []
-        for sequence in self.waiting:
-            turns.append((running[sequence.namespace.caller], sequence))
-            running[sequence.namespace.caller] += 1
-        return [sequence for _, sequence in sorted(turns, key=lambda turn: turn[0])]
 
     def _place(self, sequence: Sequence, match: Match, length: int, *, spare: int = 0, desperate: bool = False) -> bool:
         """Give a sequence all blocks of its line, the first `length` tokens from the match, if there is room."""
@@ -210,15 +279,17 @@ class Scheduler:
             self.cache.touch(match.node)
         return True
 
-    def _is_being_computed(self, sequence: Sequence, beyond: int) -> bool:
-        """Whether a running prefill will soon have computed more of this line than the `beyond` tokens held now."""
+    def _leader(self, sequence: Sequence, prefilling: list[Sequence], beyond: int) -> tuple[Sequence, int] | None:
+        """The running prefill that will soon have computed more of this line than the `beyond` tokens held now, and
+        how many of its tokens that are.
+        """
         line = sequence.reusable
-        for other in self.running:
-            if other.is_prefilling and other.namespace == sequence.namespace:
+        for other in prefilling:
+            if other.namespace == sequence.namespace and other.is_prefilling:
                 common = common_prefix(other.line, line)
                 if common > beyond and common > other.computed:
-                    return True
-        return False
+                    return other, common
+        return None
 
     def _make_room(self, blocks: int, desperate: bool = False) -> bool:
         """Have at least `blocks` free blocks, by eviction where needed and possible."""
@@ -239,7 +310,7 @@ class Scheduler:
         if sequence.computed < len(sequence.blocks) * self.pool.block_size:
             return True
         while not self._make_room(1, desperate=len(self.running) == 1):
-            victim = self.running[-1]
+            victim = self._victim() or next(reversed(self.running))
             self.preempt(victim)
             if victim is sequence:
                 return False
@@ -256,6 +327,7 @@ class Scheduler:
         if sequence.computed < sequence.prompt_length:
             sequence.computed += chunk.length
             self._hold_in_tree(sequence)
+            self.waiting.advanced(sequence)
         else:
             sequence.computed += chunk.length
 
@@ -264,6 +336,7 @@ class Scheduler:
         if self._tier is not None:
             for sequence in self._tier.deliver():
                 self._hold_in_tree(sequence)
+                self.waiting.advanced(sequence)
 
     def _hold_in_tree(self, sequence: Sequence) -> None:
         blocks = sequence.blocks[: -(-sequence.computed // self.pool.block_size)]
@@ -272,18 +345,20 @@ class Scheduler:
 
     def preempt(self, sequence: Sequence) -> None:
         """Take a running sequence's blocks; it will be computed again, from what the cache then still holds."""
-        self._leave(sequence, keep=True)
-        self.waiting.appendleft(sequence)
+        self._give_up(sequence, keep=True)
+        self.waiting.put_back(sequence)
+        self._lengths.pop(sequence, None)
         self.preemptions += 1
 
     def finish(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Let go of a sequence, running or waiting. `keep`: what is computed of it stays in the tree (invariant 7)."""
         if sequence in self.running:
-            self._leave(sequence, keep=keep)
+            self._give_up(sequence, keep=keep)
+            self.waiting.leave(sequence)
         elif sequence in self.waiting:
-            self.waiting.remove(sequence)
+            self.waiting.leave(sequence)
 
-    def _leave(self, sequence: Sequence, *, keep: bool) -> None:
+    def _give_up(self, sequence: Sequence, *, keep: bool) -> None:
         if keep and sequence.computed:
             self._hold_in_tree(sequence)
         for block in sequence.blocks:
@@ -291,10 +366,12 @@ class Scheduler:
         sequence.blocks = []
         sequence.computed = sequence.restored = 0
         sequence.restore = None
-        self.running.remove(sequence)
+        del self.running[sequence]
+        self._guests.pop(sequence, None)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every block is accounted for (invariant 4)."""
+        self.waiting.check_integrity(list(self.running))
         running: dict[int, int] = {}
         for sequence in self.running:
             assert len(sequence.blocks) * self.pool.block_size >= sequence.computed

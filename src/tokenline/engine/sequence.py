@@ -12,6 +12,8 @@ from tokenline.models.base import TokenLogprob
 if TYPE_CHECKING:
     from tokenline.engine.block_reader import Restore
 
+MIN_IDS = 64  # for which there is room once there is an answer
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:
@@ -22,7 +24,7 @@ class Sequence:
     arrived_s: float  # time.monotonic()
     capacity: int  # tokens at most: prompt and max_tokens
     constraint: Constraint | None = None
-    ids: np.ndarray = field(init=False)  # int32 [capacity]; the first `length` are valid
+    ids: np.ndarray = field(init=False)  # int32, of which the first `length` are valid; the prompt's own at first
     length: int = field(init=False)  # prompt and generated ids
     computed: int = 0  # ids whose keys and values are in the pool
     blocks: list[int] = field(default_factory=list)
@@ -43,10 +45,8 @@ class Sequence:
     finish_reason: FinishReason | None = None
 
     def __post_init__(self) -> None:
-        prompt = self.request.prompt_ids
-        self.ids = np.empty(self.capacity, np.int32)
-        self.ids[: len(prompt)] = prompt
-        self.length = len(prompt)
+        self.ids = self.request.prompt_ids  # copied when more is to follow: a request may have many choices
+        self.length = len(self.ids)
 
     @property
     def params(self) -> SamplingParams:
@@ -114,6 +114,10 @@ class Sequence:
     def append(self, token_id: int) -> None:
         """Add a sampled id. Then `finish_reason` says whether the sequence ends with it."""
         self.drawn = None
+        if self.length == len(self.ids):
+            longer = np.empty(min(self.capacity, max(2 * self.length, MIN_IDS)), np.int32)
+            longer[: self.length] = self.ids
+            self.ids = longer
         self.ids[self.length] = token_id
         self.length += 1
         self.counts[token_id] = self.counts.get(token_id, 0) + 1

@@ -27,7 +27,7 @@ class EngineSettings:
     max_num_seqs: int = 64  # sequences computed in one step
     max_batch_tokens: int = 512  # tokens computed in one step
     max_stall_s: float = MAX_STALL_S  # about how long prefill may delay a step in which streams wait for a token
-    max_waiting: int = 1024  # choices of requests that may be unfinished at once; more are refused
+    max_waiting: int = 1024  # choices of one caller's requests that may be unfinished at once, see queue_share
     block_size: int = 32  # tokens
     cache_dir: Path | None = None  # a local directory for blocks that leave the pool; None: they are forgotten
     cache_dir_size: int = CACHE_DIR_BYTES  # bytes of all files in it

@@ -53,6 +53,14 @@ class Authenticator:
         return found[0]
 
 
+def sender_of(request: Request, caller: str | None) -> str:
+    """Among whom time and the queue are divided: the key's caller, or the connection where there are no keys."""
+    if caller is not None:
+        return caller
+    host, port = request.client or ("", 0)  # a Unix socket has none
+    return f"{host} {port}"
+
+
 def _authorization(request: Request) -> tuple[bytes, bytes, bytes]:
     # Headers are bytes, which Starlette shows as latin-1.
     return request.headers.get("authorization", "").encode("latin-1").partition(b" ")

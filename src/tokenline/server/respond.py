@@ -1,11 +1,13 @@
 """One request's answer as a response, in whatever protocol: whole as JSON, or as a stream of server-sent events."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenline.server.auth import sender_of
 from tokenline.server.disconnect import unless_gone
 from tokenline.server.errors import ApiError, api_errors
 from tokenline.server.json_answer import json_answer
@@ -45,6 +47,7 @@ async def respond(
 ) -> Response:
     """Answer a request. Raises ApiError, ClientGone."""
     record = record_of(http)
+    request = replace(request, sender=sender_of(http, request.caller))
     with api_errors(record.id, request.places):
         answer = await state.service.answer(request)
     handed_over = False

@@ -5,6 +5,7 @@ Knows sockets and signals, no route. `run` is the last call of `tokenline serve`
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import sys
@@ -98,6 +99,8 @@ def make_server(app: FastAPI, on_ready: Callable[[], object] = lambda: None) -> 
         access_log=False,
         ws="none",
         timeout_keep_alive=KEEP_ALIVE_S,
+        # Anybody can write X-Forwarded-For; callers are told apart by it only behind a proxy that the user names.
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
         # The engine ends its requests by then; this is for clients that do not read their last bytes.
         timeout_graceful_shutdown=int(state.settings.shutdown_grace_s) + 10,
     )

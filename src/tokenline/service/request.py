@@ -128,6 +128,7 @@ class GenerationRequest:
 
     id: str
     caller: str | None = None  # a digest of the API key; None without authentication
+    sender: str | None = None  # among whom time is divided; None: by `caller`
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
     cache: CacheWishes = CacheWishes()

@@ -102,6 +102,7 @@ class Service:
             asked.cache.retention_s,
             prompt_logprobs=asked.sampling.prompt_logprobs,
             reports_progress=asked.reports_progress,
+            sender=asked.sender,
         )
 
     async def _prompt_line(self, request: TextRequest, given: str | list[int], place: Path) -> Line:
