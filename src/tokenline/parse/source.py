@@ -129,11 +129,12 @@ class Source:
         """
         spelled = [(self.spelled(option), option) for option in options]
         longest = max(len(spelling) for spelling, _ in spelled)
+        space = 0  # characters of white space that have been seen
         while True:
             start = self._at
             if after_space:
-                match = _SPACE.match(self._text, start)
-                start = match.end() if match else start
+                space = self._space_from(space)
+                start += space
             text = self._text[start : start + longest]
             for spelling, option in spelled:
                 if text.startswith(spelling):
@@ -146,13 +147,19 @@ class Source:
 
     def at_end(self) -> Reading[bool]:
         """Whether nothing but white space is left."""
+        space = 0
         while True:
-            match = _SPACE.match(self._text, self._at)
-            if match and match.end() < len(self._text):
+            space = self._space_from(space)
+            if self._at + space < len(self._text):
                 return False
             if self.ended:
                 return True
             yield
+
+    def _space_from(self, count: int) -> int:
+        """How many characters of white space stand next, at least `count` of them, which are not looked at again."""
+        match = _SPACE.match(self._text, self._at + count)
+        return count if match is None else match.end() - self._at
 
     def until(self, *markers: str, write: Write, tail: bool = True) -> Reading[str | None]:
         """Consume the text before the next of these markers, handing it to `write` as soon as it is certain, and the
