@@ -1,7 +1,8 @@
 """`python -m bench.attacks`: every bomb of `bench.bombs` against a real server, with a probe beside it, as a table.
 
-For each: how it ended, the slowest `/health` (limit 50 ms), the longest gap of a running stream (limit 0.5 s), and what
-the server's memory has grown by at its most and afterwards. Where the machine itself is busy the quiet row shows it.
+For each: how it ended, the slowest `/health` (limit 50 ms), the longest gap of a running stream (limit 0.5 s), how long
+a newcomer's chat of 4 tokens took (limit 1 s), and what the server's memory has grown by at its most and afterwards.
+Where the machine itself is busy the quiet row shows it.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from tokenline.models.fetch import resolve_model
 
 HEALTH_S = 0.05
 GAP_S = 0.5
+NEWCOMER_S = 1.0
 MEMORY = 256 << 20  # bytes that the process may have grown by after an attack: docs/security.md adds up why
 SETTLE_S = 1.0
 KV_MIB = 256
@@ -92,7 +94,8 @@ async def fill_cache(target: Target) -> None:
 
 
 def _row(name: str, outcome: str, took_s: float, seen: Seen, before: int, wrong: list[str]) -> str:
-    figures = [f"{took_s:.1f} s", f"{seen.health_s * 1e3:.0f} ms", f"{seen.gap_s * 1e3:.0f} ms"]
+    waits = (seen.health_s, seen.gap_s, seen.newcomer_s)
+    figures = [f"{took_s:.1f} s", *(f"{wait_s * 1e3:.0f} ms" for wait_s in waits)]
     figures += [f"{(size - before) / 2**20:+.0f} MiB" for size in (seen.peak, seen.resident)]
     return f"| {name} | {outcome} | {' | '.join(figures)} | {', '.join(wrong)} |"
 
@@ -101,8 +104,10 @@ async def run(model: Path, threads: int, only: list[str]) -> int:
     """Print the table. Returns how many bombs broke a limit."""
     bombs = [bomb for bomb in all_bombs() if not only or any(part in bomb.name for part in only)]
     broken = 0
-    print("| attack | outcome | took | slowest /health | longest gap | memory, most | after | beyond |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| attack | outcome | took | slowest /health | longest gap | slowest newcomer | memory, most | after | beyond |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     async with servers.tokenline(model, threads, "--kv-cache-memory", f"{KV_MIB}MiB") as endpoint:
         assert endpoint.pid is not None
         target = target_of(endpoint.url, endpoint.pid)
@@ -122,6 +127,7 @@ async def run(model: Path, threads: int, only: list[str]) -> int:
                 seen = await watch.take()
                 wrong = [] if outcome in bomb.expects else ["outcome"]
                 wrong += ["/health"] * (seen.health_s > HEALTH_S) + ["gap"] * (seen.gap_s > GAP_S)
+                wrong += ["newcomer"] * (seen.newcomer_s > NEWCOMER_S)
                 wrong += ["memory"] * (seen.resident - before > MEMORY) + ["failures"] * (seen.failures > 0)
                 broken += bool(wrong)
                 print(_row(bomb.name, outcome, took_s, seen, before, wrong), flush=True)

@@ -1,8 +1,8 @@
 """`python -m bench.probe URL PID`: what others notice of a server while something else is done to it.
 
 A process of its own, so that whoever attacks does not slow down the watch. It asks for `/health` again and again, reads
-a stream without end, and reads the server's memory. A line on stdin asks for what was seen since the last one; the end
-of stdin ends it.
+a stream without end, asks short questions, each on a new connection as a newcomer does, and reads the server's memory.
+A line on stdin asks for what was seen since the last one; the end of stdin ends it.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import httpx
 from bench.process import resident_bytes
 
 HEALTH_EACH_S = 0.02
+NEWCOMER_EACH_S = 0.5
 PATIENCE_S = 120.0
 
 
@@ -25,6 +26,7 @@ class Seen:
 
     health_s: float = 0.0  # the slowest answer to /health, one that has not come yet included
     gap_s: float = 0.0  # the longest time between two events of the stream, the running one included
+    newcomer_s: float = 0.0  # the longest that a chat of 4 tokens took, one that has not ended yet included
     resident: int = 0  # bytes now
     peak: int = 0  # bytes, the most that was seen
     failures: int = 0  # answers that were no 200, streams that ended with an error
@@ -35,14 +37,15 @@ class Probe:
         self._pid = pid
         self._http = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
         self._seen = Seen()
-        self._asked_at = self._event_at = time.monotonic()
-        self._is_asking = False
+        self._asked_at = self._event_at = self._came_at = time.monotonic()
+        self._is_asking = self._is_newcomer_there = False
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             watches = [
                 group.create_task(self._ask()),
                 group.create_task(self._read()),
+                group.create_task(self._come()),
                 group.create_task(self._weigh()),
             ]
             reader = asyncio.StreamReader()
@@ -60,10 +63,12 @@ class Probe:
         if self._is_asking:
             seen.health_s = max(seen.health_s, now - self._asked_at)
         seen.gap_s = max(seen.gap_s, now - self._event_at)
+        if self._is_newcomer_there:
+            seen.newcomer_s = max(seen.newcomer_s, now - self._came_at)
         seen.resident = resident_bytes(self._pid)
         self._seen = Seen()
         # What is being waited for counts from here on.
-        self._asked_at, self._event_at = max(self._asked_at, now), now
+        self._asked_at, self._event_at, self._came_at = max(self._asked_at, now), now, max(self._came_at, now)
         return seen
 
     async def _ask(self) -> None:
@@ -94,6 +99,20 @@ class Probe:
                 pass
             self._seen.failures += not ended
             await asyncio.sleep(0 if ended else 0.1)
+
+    async def _come(self) -> None:
+        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "ignore_eos": True}
+        while True:
+            self._came_at, self._is_newcomer_there = time.monotonic(), True
+            try:
+                async with httpx.AsyncClient(base_url=str(self._http.base_url), timeout=PATIENCE_S) as http:
+                    answer = await http.post("/v1/chat/completions", json=body)
+                self._seen.failures += answer.status_code != 200
+            except httpx.HTTPError:
+                self._seen.failures += 1
+            self._is_newcomer_there = False
+            self._seen.newcomer_s = max(self._seen.newcomer_s, time.monotonic() - self._came_at)
+            await asyncio.sleep(NEWCOMER_EACH_S)
 
     async def _weigh(self) -> None:
         while True:

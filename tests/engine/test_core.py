@@ -518,3 +518,104 @@ def test_a_constraint_that_fails_ends_its_own_request_only(in_mask):
     assert answers.finish["bad", 0] == answers.finish["bad", 1] == FinishReason.ERROR
     assert answers.ids["good", 0] == expected_answer([5, 6], 4)
     assert core.pool.num_running == 0
+
+
+def of(caller: str, name: str, prompt, max_tokens=4, n=1) -> Request:
+    return make_request(name, prompt, max_tokens, n, sender=caller)
+
+
+def test_nobody_waits_for_a_prefill_that_had_to_give_up_its_blocks():
+    """In the very step in which it did."""
+    core = make_core(num_blocks=11, max_batch_tokens=16, max_num_seqs=8, model=LedgerModel(200))
+    core.add(of("greedy", "decodes", [1, 2, 3], max_tokens=20))
+    answers = Answers()
+    answers.take(core.step())
+    long = [7] * 30
+    core.add(of("greedy", "prefills", long, max_tokens=2))
+    answers.take(core.step())
+    core.add(of("new", "preempts", [8] * 5, max_tokens=2))
+    core.add(of("other", "would ride", [*long[:25], 9], max_tokens=2))
+    answers.take(core.step())
+    assert core.scheduler.preemptions == 1
+    core.check_integrity()
+    answers.run(core)
+    assert answers.ids["prefills", 0] == expected_answer(long, 2)
+    assert answers.ids["would ride", 0] == expected_answer([*long[:25], 9], 2)
+
+
+def test_a_newcomer_is_answered_while_a_caller_has_a_thousand_choices():
+    core = make_core(num_blocks=4000, max_num_seqs=64, max_batch_tokens=128, model=LedgerModel(4000))
+    for number in range(8):
+        core.add(of("greedy", f"greedy{number}", [number, 3], max_tokens=200, n=128))
+    answers = Answers()
+    for _ in range(20):
+        answers.take(core.step())
+    core.add(of("new", "new", [5, 6, 7], max_tokens=4))
+    for steps in range(1, 20):
+        answers.take(core.step())
+        core.check_integrity()
+        if ("new", 0) in answers.finish:
+            assert steps == 4, "a token each step, from the first on"
+            break
+    assert len(core.scheduler.running) == 64, "and nobody else lost what they had"
+
+
+def test_a_callers_many_are_held_back_beside_others_and_not_alone():
+    model = TimedLedger()
+    core = EngineCore(model, 4000, 4, 64, 512, 4000, clock=lambda: model.now_s)
+    run(core, make_request("first", [1] * 600, max_tokens=1))  # from which the speed is known
+    core.add(of("greedy", "greedy", [1, 2], max_tokens=60, n=64))
+    answers = Answers()
+    for _ in range(4):
+        answers.take(core.step())
+    before = sum(map(len, answers.ids.values()))
+    answers.take(core.step())
+    assert sum(map(len, answers.ids.values())) == before + 64, "alone: all of them"
+    core.add(of("other", "other", list(range(90)) * 10, max_tokens=1))
+    model.steps_s.clear()
+    while ("other", 0) not in answers.finish:
+        before = sum(map(len, answers.ids.values()))
+        answers.take(core.step())
+        assert sum(map(len, answers.ids.values())) - before <= 33, "beside another's prompt"
+    assert max(model.steps_s) < 0.11
+    answers.run(core)
+    assert all(answers.ids["greedy", choice] == expected_answer([1, 2], 60) for choice in range(64))
+    assert answers.ids["other", 0] == expected_answer(list(range(90)) * 10, 1)
+
+
+def test_a_newcomer_gets_memory_though_long_prompts_fill_it():
+    """Each of a caller of its own, so that nobody is greedy."""
+    core = make_core(num_blocks=256, max_num_seqs=8, max_batch_tokens=64, model=LedgerModel(2000))
+    for number in range(12):
+        core.add(of(f"caller{number}", f"long{number}", [number] * 250, max_tokens=400))
+    answers = Answers()
+    for _ in range(60):
+        answers.take(core.step())
+    assert len(core.scheduler.waiting) > 0, "the memory is full"
+    core.add(of("new", "new", [90, 91, 92], max_tokens=4))
+    for steps in range(1, 100):
+        answers.take(core.step())
+        core.check_integrity()
+        if ("new", 0) in answers.finish:
+            assert steps < 12
+            break
+    answers.run(core)
+    assert answers.ids["new", 0] == expected_answer([90, 91, 92], 4)
+    assert all(answers.ids[f"long{number}", 0] == expected_answer([number] * 250, 400) for number in range(12))
+
+
+def test_a_long_prompt_is_not_passed_by_short_ones_for_ever():
+    core = make_core(num_blocks=64, max_num_seqs=8, max_batch_tokens=64, model=LedgerModel(2000))
+    answers = Answers()
+    core.add(of("first", "first", [1] * 100, max_tokens=20))
+    answers.take(core.step())
+    core.add(of("long", "long", [2] * 200, max_tokens=2))
+    for number in range(3000):
+        core.add(of(f"new{number}", f"new{number}", [3, number % 90], max_tokens=6))
+        answers.take(core.step())
+        if ("long", 0) in answers.finish:
+            break
+    else:
+        raise AssertionError("it starves")
+    answers.run(core)
+    assert answers.ids["long", 0] == expected_answer([2] * 200, 2)

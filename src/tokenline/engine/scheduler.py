@@ -118,10 +118,13 @@ class Scheduler:
         budget = self._max_batch_tokens - len(lengths)
         if lengths:
             tokens = self._prefill_budget.tokens
-            budget = min(budget, tokens if self.waiting.is_alone else max(MIN_TOKENS, tokens - len(lengths)))
+            if not self.waiting.is_alone:
+                tokens = max(MIN_TOKENS if len(lengths) <= ROWS else MIN_TOKENS // 2, tokens - len(lengths))
+            budget = min(budget, tokens)
         self._share(budget, [sequence for sequence in prefilling if sequence in self.running])
         for sequence, length in lengths.items():
             self.waiting.charge(sequence, length)
+        self._lengths = {}  # which would keep what has ended until the next step
         return [Chunk(sequence, length) for sequence, length in lengths.items()]
 
     def _decoding(self, beside_prefill: bool) -> list[Sequence]:
@@ -285,7 +288,7 @@ class Scheduler:
         """
         line = sequence.reusable
         for other in prefilling:
-            if other.namespace == sequence.namespace and other.is_prefilling:
+            if other in self.running and other.namespace == sequence.namespace:
                 common = common_prefix(other.line, line)
                 if common > beyond and common > other.computed:
                     return other, common

@@ -194,15 +194,17 @@ class Turns:
     def rows(self, decoding: list[Sequence], most: int, rest: int) -> list[Sequence]:
         """Which of these running sequences get their next token in this step, at most `most`.
 
-        Each caller gets one first, if there are no more callers than that, then one more each in turn, up to `rest` in
-        all. A caller's own take turns.
+        Each caller gets one first, then one more each in turn, up to `rest` in all; a caller's own take turns. If there
+        are more callers than `most`, they take turns too, and half of the rows are for newcomers.
         """
         if len(decoding) <= min(most, rest):
             return decoding
         wanted = set(decoding)
         callers = dict.fromkeys(self._callers[sequence.request.caller] for sequence in decoding)
-        by_count = self._steps % 2 == 1
-        order = sorted(callers, key=lambda caller: (caller.served if by_count else caller.row, caller.arrival))
+        order = sorted(callers, key=lambda caller: (caller.row, caller.arrival))
+        if len(order) > most:  # newcomers first, but no more of them than half of the rows
+            new = sorted((caller for caller in order if caller.served < self._floor), key=lambda caller: caller.served)
+            order = list(dict.fromkeys([*new[: most // 2], *order]))
         chosen: list[Sequence] = []
         queues = [[sequence for sequence in caller.running if sequence in wanted] for caller in order[:most]]
         number = self._next()
