@@ -520,6 +520,41 @@ def test_a_constraint_that_fails_ends_its_own_request_only(in_mask):
     assert core.pool.num_running == 0
 
 
+class Slow:
+    """A constraint whose masks take their time, once for each id."""
+
+    def __init__(self, clock: list[float], takes_s: float):
+        self.clock, self.takes_s, self.is_known = clock, takes_s, True
+
+    def mask(self) -> np.ndarray:
+        if not self.is_known:
+            self.clock[0] += self.takes_s
+            self.is_known = True
+        return np.full(4, -1, np.int32)
+
+    def accept(self, token_id: int) -> None:
+        self.is_known = False
+
+
+def test_masks_that_take_long_hold_up_nobody_else():
+    clock = [0.0]
+    core = make_core(num_blocks=64, max_num_seqs=32, max_batch_tokens=256, model=LedgerModel(200))
+    core.clock = lambda: clock[0]
+    params = SamplingParams(max_tokens=10, temperature=0)
+    core.add(Request("heavy", np.asarray([1, 2], np.int32), params, n=20), [Slow(clock, 0.02) for _ in range(20)])
+    core.add(make_request("light", [5, 6], max_tokens=30))
+    answers, took_s = Answers(), []
+    while not core.is_idle:
+        before = clock[0]
+        answers.take(core.step())
+        took_s.append(clock[0] - before)
+    assert max(took_s) <= 0.05 + 2 * 0.02
+    assert answers.ids["light", 0] == expected_answer([5, 6], 30)
+    for choice in range(20):
+        assert answers.ids["heavy", choice] == expected_answer([1, 2], 10)
+    assert sum(took_s) == pytest.approx(20 * 9 * 0.02), "none is worked out twice"
+
+
 def of(caller: str, name: str, prompt, max_tokens=4, n=1) -> Request:
     return make_request(name, prompt, max_tokens, n, sender=caller)
 

@@ -201,9 +201,29 @@ def test_what_was_compiled_is_kept_and_bounded(compiler: GrammarCompiler):
     for number in range(MAX_KEPT + 20):
         compiler.compile(constraint(Choice((f"option {number}",))))
     assert len(compiler._kept) == MAX_KEPT
-    assert compiler._kept_length == sum(map(len, compiler._kept))
+    assert sum(compiler._kept._lengths.values()) == sum(map(len, compiler._kept._values[None]))
     last, first = (compiler.compile(constraint(Choice((f"option {n}",))))() for n in (MAX_KEPT + 19, 0))
     assert allowed_ids(last).tolist() == allowed_ids(first).tolist() == [ord("o")]
+
+
+def test_what_is_kept_is_kept_apart_by_namespace(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch):
+    compiled: list[str] = []
+    compile_source = compiler._library.compile
+
+    def counted(source: str) -> Any:
+        compiled.append(source)
+        return compile_source(source)
+
+    monkeypatch.setattr(compiler._library, "compile", counted)
+    for namespace in ("a", "a", "b", "b", "a"):
+        compiler.compile(constraint(Choice(("theirs",))), namespace)
+    assert len(compiled) == 2, "b did not find what a has"
+    for number in range(2 * MAX_KEPT):
+        compiler.compile(constraint(Choice((f"option {number}",))), "greedy")
+    assert len(compiler._kept) == MAX_KEPT
+    compiled.clear()
+    compiler.compile(constraint(Choice(("theirs",))), "a")
+    assert not compiled, "another's many do not drive out one's own few"
 
 
 def test_several_threads_compile_at_once():

@@ -2,16 +2,16 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 
 from tests.server.conftest import CHAT, TEXT, Serve, Served
 from tests.server.helpers import user
-from tokenline.engine.request import RequestRefused
+from tokenline.aside import LARGE, MAX_WAITING, THREADS, Aside, Declined
 from tokenline.server import body as bodies
 from tokenline.server.json_answer import PIECE_VALUES, encode
 from tokenline.server.parse_cost import ParseCost
-from tokenline.service.aside import LARGE, MAX_WAITING, THREADS, Aside
 
 JSON = {"Content-Type": "application/json"}
 
@@ -53,26 +53,35 @@ def test_an_answer_in_pieces_is_the_same_json():
 
 
 async def test_small_work_is_done_at_once_and_a_full_queue_refuses():
-    aside, go = Aside(), asyncio.Event()
+    aside, go = Aside("test"), asyncio.Event()
     loop = asyncio.get_running_loop()
-    assert await aside.run(LARGE, lambda: "now") == "now"
+    assert await aside.run_if_large(LARGE, threading.get_ident) == threading.get_ident()
+    assert await aside.run_if_large(LARGE + 1, threading.get_ident) != threading.get_ident()
 
     def wait() -> str:
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result()
         return "then"
 
-    jobs = [asyncio.ensure_future(aside.run(LARGE + 1, wait)) for _ in range(THREADS + MAX_WAITING)]
+    jobs = [asyncio.ensure_future(aside.run(wait)) for _ in range(THREADS + MAX_WAITING)]
     await asyncio.sleep(0)
-    with pytest.raises(RequestRefused, match="try again later") as refused:
-        await aside.run(LARGE + 1, wait)
-    assert refused.value.code == "queue_full"
-    assert await aside.run(1, lambda: "now") == "now"
+    with pytest.raises(Declined, match="try again later") as declined:
+        await aside.run(wait)
+    assert declined.value.code == "queue_full"
     jobs.pop().cancel()  # the client of one that waits is gone: its place is free
     await asyncio.sleep(0.1)
-    jobs.append(asyncio.ensure_future(aside.run(LARGE + 1, wait)))
+    jobs.append(asyncio.ensure_future(aside.run(wait)))
     go.set()
     assert await asyncio.gather(*jobs) == ["then"] * len(jobs)
-    aside.close()
+    go.clear()
+    jobs = [asyncio.ensure_future(aside.run(wait)) for _ in range(THREADS + 1)]
+    await asyncio.sleep(0.1)
+    aside.close()  # what has begun is done, what waits is told
+    go.set()
+    *begun, waited = await asyncio.gather(*jobs, aside.run(wait), return_exceptions=True)
+    assert begun[:THREADS] == ["then"] * THREADS
+    for told in (*begun[THREADS:], waited):
+        assert isinstance(told, Declined)
+        assert told.code == "shutting_down"
 
 
 async def test_a_dear_body_is_a_413_and_the_next_request_is_answered(serve: Serve):

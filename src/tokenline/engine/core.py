@@ -3,11 +3,12 @@
 Owns the scheduler, the cache and the KV pool of one model. Knows nothing of threads, streams or clients.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.client import Totals
@@ -19,7 +20,7 @@ from tokenline.engine.prefix_hashes import PrefixHashes
 from tokenline.engine.progress import log_long_prefill, progress_step
 from tokenline.engine.request import CacheUse, Constraint, FinishReason, Request, Step, TokenLogprob
 from tokenline.engine.runner import Runner
-from tokenline.engine.sampler import SamplingError
+from tokenline.engine.sampler import ConstraintFailed, SamplingError
 from tokenline.engine.scheduler import Scheduler
 from tokenline.engine.scoring import is_broken
 from tokenline.engine.sequence import Sequence
@@ -27,6 +28,7 @@ from tokenline.models.base import Model
 
 log = logging.getLogger(__name__)
 
+MASKS_S = 0.05  # of a step, for what constraints allow
 SCORED_LOGITS_BYTES = 16 << 20  # at most, of a step's logits that score prompts
 DISK_WAIT_S = 0.02  # how often it looks for commands while it waits for the disk only
 
@@ -70,6 +72,7 @@ class EngineCore:
             copy_block_prefix=self.kv.copy_block_prefix,
             tier=self.tier,
         )
+        self._late: set[Sequence] = set()
         self._sequences: dict[str, list[Sequence]] = {}  # by request id: its unfinished choices
 
     @property
@@ -107,7 +110,7 @@ class EngineCore:
         get the ids that they would have got without it. Raises StepFailed if nothing can be computed at all.
         """
         self.scheduler.take_restored()
-        chunks = self.scheduler.schedule()
+        chunks = self.scheduler.schedule(self._late_masks())
         if not chunks:
             if self.tier is not None and self.scheduler.is_restoring:
                 self.tier.wait(DISK_WAIT_S)
@@ -154,12 +157,30 @@ class EngineCore:
             if is_broken(result.scores):
                 steps += self._fail(sequence.request, "the model's logits are not numbers")
             elif isinstance(result.sampled, SamplingError):
-                steps += self._fail(sequence.request, str(result.sampled))
+                error = result.sampled
+                steps += self._fail(sequence.request, str(error), constraint_failed=isinstance(error, ConstraintFailed))
             elif result.sampled is not None:
                 steps += self._advance(sequence, *result.sampled)
             elif result.reaches_end:  # nothing is to be generated
                 steps.append(self._step(sequence, (), None, FinishReason.LENGTH))
         return steps
+
+    def _late_masks(self) -> set[Sequence]:
+        """Work out what constraints allow next. Returns those that have to wait for the next step, in which they come
+        first, since this one has no time left for them; a mask can take ten milliseconds.
+        """
+        asking = [one for one in self.scheduler.running if one.constraint is not None and not one.is_prefilling]
+        asking.sort(key=lambda one: one not in self._late)
+        late: set[Sequence] = set()
+        until = self.clock() + MASKS_S
+        for number, sequence in enumerate(asking):
+            if number and self.clock() > until:
+                late.add(sequence)
+            elif sequence.constraint is not None:
+                with contextlib.suppress(Exception):  # it is asked again when the id is sampled
+                    sequence.constraint.mask()
+        self._late = late
+        return late
 
     def _is_broken(self) -> bool:
         """Whether the model computes nothing, whatever it is given, so that no request is to blame."""
@@ -175,7 +196,7 @@ class EngineCore:
         try:
             sequence.append(token_id)
         except Exception as error:  # whatever a constraint's library raises is this request's trouble alone
-            return self._fail(sequence.request, f"the constraint failed: {error}")
+            return self._fail(sequence.request, str(error), constraint_failed=True)
         self.totals.generated_tokens += 1
         return [self._step(sequence, (token_id,), logprob, sequence.finish_reason)]
 
@@ -241,11 +262,12 @@ class EngineCore:
             else:
                 self.totals.finished += 1
 
-    def _fail(self, request: Request, message: str) -> list[Step]:
-        steps = []
+    def _fail(self, request: Request, message: str, *, constraint_failed: bool = False) -> list[Step]:
+        steps: list[Step] = []
         for sequence in list(self._sequences.get(request.request_id, ())):
             self._close(sequence, FinishReason.ERROR)
-            steps.append(Step(request.request_id, sequence.choice, (), finish_reason=FinishReason.ERROR, error=message))
+            step = Step(request.request_id, sequence.choice, (), finish_reason=FinishReason.ERROR, error=message)
+            steps.append(replace(step, constraint_failed=constraint_failed))
         return steps
 
     def reset_prefix_cache(self, caller: str | None = None) -> None:

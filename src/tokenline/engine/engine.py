@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from tokenline.aside import Aside, Declined
 from tokenline.engine.client import EngineStats, Health
 from tokenline.engine.core import EngineCore, StepFailed
 from tokenline.engine.queue_share import QueueShare
@@ -76,6 +77,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()  # the thread has
         self._closing = False
+        self._compiling = Aside("compile")
         self._failure: str | None = None
 
     # ---- the loop's side
@@ -91,6 +93,8 @@ class Engine:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        if self._constraints is not None:
+            await self._compiling.run(self._constraints.prepare)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -117,9 +121,12 @@ class Engine:
         if self._constraints is None:
             raise RequestRefused("constraint", "This engine has no compiler for constraints.")
         try:
-            return await asyncio.to_thread(self._constraints.compile, request.constraint)
+            compile_it = partial(self._constraints.compile, request.constraint, request.namespace)
+            return await self._compiling.run(compile_it)
         except FieldError as fault:
             raise RequestRefused("constraint", str(fault), fault) from None
+        except Declined as declined:
+            raise RequestRefused(declined.code, str(declined)) from None
 
     async def generate(self, requests: Requests) -> "_Stream":
         self._refuse_if_ended()
@@ -206,6 +213,7 @@ class Engine:
 
     async def close(self, grace_s: float = 10.0) -> None:
         self._closing = True
+        self._compiling.close()
         if self._thread is None:
             return
         deadline = asyncio.get_running_loop().time() + grace_s

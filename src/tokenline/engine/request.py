@@ -78,7 +78,11 @@ class CompiledConstraint(Protocol):
 class ConstraintCompiler(Protocol):
     """Makes constraints of descriptions, on the engine's side. Thread-safe; keeps what it has compiled."""
 
-    def compile(self, spec: Any, /) -> CompiledConstraint:
+    def prepare(self) -> None:
+        """Do now what the first `compile` would have to wait for."""
+        ...
+
+    def compile(self, spec: Any, namespace: "Namespace", /) -> CompiledConstraint:
         """Called once a request. FieldError: it cannot be enforced."""
         ...
 
@@ -145,7 +149,8 @@ class Step:
     logprobs: tuple[TokenLogprob, ...] = ()  # one an id, if asked for
     finish_reason: FinishReason | None = None
     cache_use: CacheUse | None = None  # on the first step of choice 0, once per request
-    error: str | None = None  # with FinishReason.ERROR: what happened, for the log and the client
+    error: str | None = None  # with FinishReason.ERROR: what happened, for the log
+    constraint_failed: bool = False  # with FinishReason.ERROR: it was the request's own, so `error` is for the client
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None  # with the cache use, if asked for; of ids 1, 2, ...
     # With `reports_progress`, in steps of choice 0 that have no ids: before its first chunk is computed, then after
     # each one, so that the last says that all is processed.

@@ -24,6 +24,10 @@ class SamplingError(Exception):
     """No id can be drawn for one sequence: its logits are broken, or its constraint allows none of them."""
 
 
+class ConstraintFailed(SamplingError):
+    """The request's constraint says nothing, or allows nothing."""
+
+
 def sample(logits: Logits, sequences: Rows[Sequence], vocab_size: int) -> list[Sampled | SamplingError]:
     """The next id of each sequence from its row of `logits`. A row's error harms no other row."""
     if not sequences:
@@ -41,7 +45,7 @@ def sample(logits: Logits, sequences: Rows[Sequence], vocab_size: int) -> list[S
             chosen[row] = error
     if others:
         for how, token_id in zip(others, logits.choose(others).tolist(), strict=True):
-            chosen[how.row] = token_id if token_id >= 0 else SamplingError("the constraint allows no token")
+            chosen[how.row] = token_id if token_id >= 0 else ConstraintFailed("it allows no token")
     results: list[Sampled | SamplingError] = []
     for row, token_id in enumerate(chosen):
         if isinstance(token_id, SamplingError):
@@ -84,7 +88,7 @@ def row_sampling(row: int, sequence: Sequence, vocab_size: int) -> RowSampling:
         try:
             mask = sequence.constraint.mask()
         except Exception as error:  # whatever a grammar's library raises is this sequence's trouble alone
-            raise SamplingError(f"the constraint failed: {error}") from error
+            raise ConstraintFailed(str(error)) from error
     if sequence.num_generated < params.min_tokens:
         held_back = np.array([token_id for token_id in params.stop_ids if token_id < vocab_size], np.int64)
     return RowSampling(

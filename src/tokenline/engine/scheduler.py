@@ -14,7 +14,7 @@ enough for their logits.
 Knows sequences, blocks and the tree; no model, no sampling, no clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from tokenline.engine.block_pool import BlockPool
@@ -97,21 +97,24 @@ class Scheduler:
     def is_restoring(self) -> bool:
         return any(sequence.is_restoring for sequence in self.running)
 
-    def schedule(self) -> list[Chunk]:
-        """The next step's work. Empty only when nothing is running or waiting, or all of it for the disk."""
-        chunks = self._next_chunks()
+    def schedule(self, late: Set[Sequence] = frozenset()) -> list[Chunk]:
+        """The next step's work. Empty only when nothing is running or waiting, or all of it for the disk.
+
+        `late`: decoding sequences, not all of them, that are left out of it.
+        """
+        chunks = self._next_chunks(late)
         while not chunks and any(not sequence.is_restoring for sequence in self.running):
             chunks = self._next_chunks()  # all that had a row gave up their blocks
         return chunks
 
-    def _next_chunks(self) -> list[Chunk]:
+    def _next_chunks(self, late: Set[Sequence] = frozenset()) -> list[Chunk]:
         self.waiting.begin_step()
         self._lengths = lengths = {}
         self._looked_at = self._preempted = 0
         self._blocked_steps = self._blocked_steps + 1 if self._is_blocked else 0
         self._is_blocked = False
         prefilling = [sequence for sequence in self.running if sequence.is_prefilling and not sequence.is_restoring]
-        for sequence in self._decoding(bool(prefilling)):
+        for sequence in self._decoding(bool(prefilling), late):
             # One that was scheduled first can be preempted for the blocks of a later one.
             if sequence in self.running and self._grow(sequence):
                 lengths[sequence] = 1
@@ -127,13 +130,14 @@ class Scheduler:
         self._lengths = {}  # which would keep what has ended until the next step
         return [Chunk(sequence, length) for sequence, length in lengths.items()]
 
-    def _decoding(self, beside_prefill: bool) -> list[Sequence]:
+    def _decoding(self, beside_prefill: bool, late: Set[Sequence]) -> list[Sequence]:
         """Which running sequences get their next token.
 
         All, for a caller who is alone. Otherwise a caller's many may be held back, so that the step takes about as
         long as `prefill_budget` says, the prompts in it included.
         """
-        decoding = [sequence for sequence in self.running if not (sequence.is_prefilling or sequence.is_restoring)]
+        waits = (sequence.is_prefilling or sequence.is_restoring or sequence in late for sequence in self.running)
+        decoding = [sequence for sequence, is_waiting in zip(self.running, waits, strict=True) if not is_waiting]
         rest = self._max_num_seqs
         if not self.waiting.is_alone:
             prefill = MIN_TOKENS if beside_prefill or self.waiting.has_ready else 0

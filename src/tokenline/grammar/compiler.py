@@ -5,10 +5,8 @@ What cannot be enforced, or is too large, is a ConstraintError before anything i
 """
 
 import itertools
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +15,7 @@ from tokenline.grammar import notation, spec, tools
 from tokenline.grammar.calls import Calls, Lead, unknown_calls
 from tokenline.grammar.errors import ConstraintError, impossible, unsupported
 from tokenline.grammar.frame import Content, framed
+from tokenline.grammar.kept import Kept
 from tokenline.grammar.lenient import Lenience
 from tokenline.grammar.library import Library, LibraryError, Matcher, Tokens
 from tokenline.grammar.limits import MAX_CHOICES_LENGTH, MAX_KEPT, MAX_KEPT_LENGTH
@@ -68,18 +67,20 @@ class GrammarCompiler:
         """
         self._library = Library(tokens, tokenizer_size, vocab_size, end_ids, encode)
         self._close_objects = close_objects
-        self._lock = threading.Lock()  # held for look-ups only
-        self._kept: OrderedDict[str, Matcher] = OrderedDict()
-        self._kept_length = 0
+        self._kept: Kept[Matcher] = Kept(MAX_KEPT, MAX_KEPT_LENGTH)
 
-    def compile(self, constraint: spec.ConstraintSpec) -> MakeGrammar:
-        """Raises ConstraintError."""
+    def prepare(self) -> None:
+        """Read the vocabulary, which takes a tenth of a second or more and holds the interpreter's lock meanwhile."""
+        self._library.compile('start: "x"')
+
+    def compile(self, constraint: spec.ConstraintSpec, namespace: Hashable = None) -> MakeGrammar:
+        """Raises ConstraintError. What was compiled is kept for the namespace."""
         lenience = Lenience()
         until = time.monotonic() + MAX_TRIES_S
         for number in itertools.count():
             schemas = self._schemas(lenience)
             try:
-                matcher = self._compiled(constraint, schemas)
+                matcher = self._compiled(constraint, schemas, namespace)
             except ConstraintError as error:
                 last = number >= MAX_TRIES or time.monotonic() > until
                 left = not last and lenience.leave(error, schemas.seen)
@@ -89,17 +90,15 @@ class GrammarCompiler:
                 return MakeGrammar(matcher, tuple(lenience.places))
         raise AssertionError
 
-    def _compiled(self, constraint: spec.ConstraintSpec, schemas: Schemas) -> Matcher:
+    def _compiled(self, constraint: spec.ConstraintSpec, schemas: Schemas, namespace: Hashable) -> Matcher:
         parts = self._parts(constraint.form, constraint.before, schemas)
         source = framed(parts.content, constraint.before, parts.rules)
         try:
             source.encode()
         except UnicodeEncodeError:
             raise ConstraintError((), "has half of a surrogate pair, which is no character.") from None
-        with self._lock:
-            if source in self._kept:
-                self._kept.move_to_end(source)
-                return self._kept[source]
+        if (kept := self._kept.get(namespace, source)) is not None:
+            return kept
         # Of several functions the library would leave out one that cannot be called, and not say so.
         for part in parts.arguments:
             if message := self._library.accepts(f"start: {json_rule(part, schemas)}"):
@@ -108,12 +107,7 @@ class GrammarCompiler:
             matcher = self._library.compile(source)
         except LibraryError as error:
             raise parts.blame(str(error)) from None
-        with self._lock:
-            if source not in self._kept:
-                self._kept[source] = matcher
-                self._kept_length += len(source)
-            while len(self._kept) > MAX_KEPT or (self._kept_length > MAX_KEPT_LENGTH and len(self._kept) > 1):
-                self._kept_length -= len(self._kept.popitem(last=False)[0])
+        self._kept.put(namespace, source, matcher)
         return matcher
 
     def _schemas(self, lenience: Lenience | None = None) -> Schemas:
@@ -238,4 +232,6 @@ def _choice_source(options: Sequence[str]) -> str:
         raise ConstraintError((), "must have at least one choice.")
     if sum(map(len, options)) > MAX_CHOICES_LENGTH:
         raise unsupported(f"has choices of more than {MAX_CHOICES_LENGTH:,} characters.")
-    return "start: " + " | ".join(map(quoted, options))
+    # As one terminal, which is matched like an expression: as so many rules it would be slow, and too much for more
+    # than some 9,000.
+    return "start: TEXT\nTEXT: " + " | ".join(map(quoted, options))

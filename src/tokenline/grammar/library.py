@@ -15,6 +15,7 @@ import numpy as np
 
 from tokenline.grammar.notation import quoted, slashed
 
+_BEYOND = (" max is ", "limit", "too many", "too large", "fuel")  # what it says of what is beyond its limits
 STACK_BYTES = 256 * 2**20  # address space, of which only what is used is ever taken
 MAX_TOKEN_BYTES = 500  # the library panics at tokens of 1,024 bytes and more; nothing that is constrained needs them
 _T = TypeVar("_T")
@@ -185,10 +186,10 @@ def _limits() -> Any:
 
     return llguidance.LLParserLimits(
         max_items_in_row=10_000,
-        initial_lexer_fuel=1_000_000,
+        initial_lexer_fuel=300_000,
         step_lexer_fuel=200_000,
         step_max_items=50_000,
-        max_lexer_states=50_000,  # 1 to 2 kB each
+        max_lexer_states=20_000,  # 1 to 2 kB each, for every choice
         max_grammar_size=200_000,
         verbose_errors=False,  # grammars do not belong into messages
     )
@@ -290,10 +291,17 @@ class Matcher:
         return self._mask[: self._vocabulary.model_words]
 
     def accept(self, token_id: int) -> bool:
-        """Go on with this id; False, and no way on, if it may not come next."""
+        """Go on with this id; False, and no way on, if it may not come next. Raises LibraryError where that is not
+        found out within the limits.
+        """
         self._is_known = False
         with ordinary_errors():
-            return bool(self._matcher.consume_token(token_id))
+            if self._matcher.consume_token(token_id):
+                return True
+            error = _first_line(self._matcher.get_error() or "")
+        if any(word in error for word in _BEYOND):
+            raise LibraryError(error)
+        return False
 
     def forced(self) -> list[int]:
         """The ids that come next whatever is sampled."""

@@ -50,6 +50,7 @@ def create_app(renderer: Renderer, engine: EngineClient, settings: ServerSetting
             yield
         finally:
             await state.close()
+            state.service.aside.close()
 
     app = FastAPI(title="tokenline", version=tokenline.__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state

@@ -15,13 +15,12 @@ from pydantic.json_schema import models_json_schema
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
-from tokenline.engine.request import RequestRefused
+from tokenline.aside import LARGE, Aside, Declined
 from tokenline.fields import IDENTITY, FieldError, Path, Places, shown
 from tokenline.server.encodings import decoder
-from tokenline.server.errors import RETRY_AFTER_S, ApiError, ClientGone, from_fault, from_refusal
+from tokenline.server.errors import ApiError, ClientGone, from_declined, from_fault, queue_full
 from tokenline.server.origins import require_json
 from tokenline.server.parse_cost import ParseCost
-from tokenline.service.aside import LARGE, Aside
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +88,11 @@ class BodyReader:
         try:
             data = await self._receive(request, min(max_bytes or self._max_bytes, self._max_bytes), held)
             data = data.removeprefix(BYTE_ORDER_MARK)  # some editors and clients write one; RFC 8259 lets it pass
-            body = await self._aside.run(len(data), lambda: parse_body(data, model))
+            body = await self._aside.run_if_large(len(data), lambda: parse_body(data, model))
         except FieldError as fault:
             raise from_fault(fault, IDENTITY) from None
-        except RequestRefused as refusal:
-            raise from_refusal(refusal) from None
+        except Declined as declined:
+            raise from_declined(declined) from None
         finally:
             held.let_go()
         if body.model_extra:
@@ -136,8 +135,7 @@ class BodyReader:
                     f"{self._max_model_len} tokens: reading it would hold up others."
                 )
             elif not held.more(len(data)):
-                message = "Other large requests are being read already; try again later."
-                refusal = ApiError(429, message, code="queue_full", headers={"Retry-After": RETRY_AFTER_S, **CLOSE})
+                refusal = queue_full("Other large requests are being read already; try again later.", CLOSE)
             if refusal is not None:
                 chunks.clear()
                 held.let_go()

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tokenline.aside import Declined
 from tokenline.engine.request import RequestRefused
 from tokenline.fields import FieldError, Places, dotted
 from tokenline.service.answer import AnswerFailed
@@ -98,10 +99,20 @@ def from_fault(fault: FieldError, places: Places) -> ApiError:
     return invalid(message, param, _CODES.get(fault.code, fault.code))
 
 
+def queue_full(message: str, headers: Mapping[str, str] | None = None) -> ApiError:
+    """For the moment there is no room for more."""
+    return ApiError(429, message, code="queue_full", headers={"Retry-After": RETRY_AFTER_S, **(headers or {})})
+
+
+def from_declined(declined: Declined) -> ApiError:
+    """There is no room for more, or the server ends."""
+    return from_refusal(RequestRefused(declined.code, str(declined)))
+
+
 def from_refusal(refusal: RequestRefused) -> ApiError:
     """What the engine refused: for ever (400), for the moment (429), or since it takes no requests any more (503)."""
     if refusal.code == "queue_full":
-        return ApiError(429, refusal.message, code=refusal.code, headers={"Retry-After": RETRY_AFTER_S})
+        return queue_full(refusal.message)
     if refusal.code == "shutting_down":
         return ApiError(503, "The server is shutting down.", code=refusal.code, headers={"Retry-After": RETRY_AFTER_S})
     if refusal.code == "engine_failed":
@@ -118,6 +129,8 @@ def api_errors(request_id: str, places: Places) -> Iterator[None]:
         raise from_fault(fault, places) from None
     except RequestRefused as refusal:
         raise from_refusal(refusal) from None
+    except Declined as declined:
+        raise from_declined(declined) from None
     except AnswerFailed as failure:
         logger.error("request %s failed in the engine: %s", request_id, failure)
         raise internal_error(request_id) from None

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tokenline.service.aside import Aside
+from tokenline.aside import Aside
 
 PIECE_VALUES = 4096
 _NESTED = (dict, list)
@@ -17,8 +17,8 @@ BYTES_PER_VALUE = 16  # of an answer's values, on the whole: to compare them wit
 
 
 async def json_answer(aside: Aside, values: int, make: Callable[[], Any]) -> Response:
-    """What `make` gives, an answer of so many values, as a response. Raises RequestRefused."""
-    data = await aside.run(values * BYTES_PER_VALUE, lambda: encode(make()))
+    """What `make` gives, an answer of so many values, as a response. Raises Declined."""
+    data = await aside.run_if_large(values * BYTES_PER_VALUE, lambda: encode(make()))
     return Response(data, media_type="application/json")
 
 

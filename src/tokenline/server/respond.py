@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenline.aside import Aside
 from tokenline.server.auth import sender_of
 from tokenline.server.disconnect import unless_gone
 from tokenline.server.errors import ApiError, api_errors
@@ -15,7 +16,6 @@ from tokenline.server.log import record_of
 from tokenline.server.sse import AnswerStream, Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer
-from tokenline.service.aside import Aside
 from tokenline.service.request import ChatRequest, TextRequest
 
 

@@ -55,5 +55,4 @@ class ServerState:
         if self._closing is None:
             engine = self.service.engine
             self._closing = asyncio.ensure_future(engine.close(grace_s=self.settings.shutdown_grace_s))
-            self.service.aside.close()
         await asyncio.shield(self._closing)

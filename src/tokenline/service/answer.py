@@ -215,6 +215,9 @@ class _Choice:
 
 def _check_alive(step: Step) -> None:
     """Raise if the engine has failed on this request or is shutting down."""
+    if step.finish_reason is FinishReason.ERROR and step.constraint_failed:
+        message = f"The answer's constraint cannot be followed any further: {step.error}."
+        raise RequestRefused("constraint_failed", message)
     if step.finish_reason is FinishReason.ERROR:
         raise AnswerFailed(step.error or "no reason given")
     if step.finish_reason is FinishReason.ABORT:

@@ -4,6 +4,7 @@ A prompt is rendered on the event loop if it is small, and aside if it is large 
 long for the context is not rendered or tokenized at all.
 """
 
+from tokenline.aside import Aside
 from tokenline.engine.client import EngineClient
 from tokenline.engine.request import Namespace, Request
 from tokenline.fields import FieldError, Path
@@ -13,7 +14,6 @@ from tokenline.render.errors import RenderError
 from tokenline.render.line import Line
 from tokenline.render.renderer import Renderer
 from tokenline.service.answer import Answer, Prompt
-from tokenline.service.aside import Aside
 from tokenline.service.default_sampling import SMALL_MODELS, DefaultSampling
 from tokenline.service.fit import check_chat_line, check_line
 from tokenline.service.parsers import ParserChoice
@@ -34,7 +34,7 @@ class Service:
         self.renderer = renderer
         self.engine = engine
         self.parsers = parsers
-        self.aside = Aside()
+        self.aside = Aside("aside")
         self.room = Room(renderer, engine.limits, default_sampling)
 
     @property
@@ -116,7 +116,9 @@ class Service:
             if not whole_context:
                 self.room.check_prompt(len(given), place)  # before each of them is looked at
             vocab_size = self.room.vocab_size
-            line = await self.aside.run(request.size, lambda: self.renderer.ids(given, place, vocab_size=vocab_size))
+            line = await self.aside.run_if_large(
+                request.size, lambda: self.renderer.ids(given, place, vocab_size=vocab_size)
+            )
         if len(line) == 0:
             raise FieldError(place, "has no tokens; there is nothing to continue.")
         check_line(line, self.engine.limits.vocab_size, place, self.renderer)
@@ -133,7 +135,7 @@ class Service:
             self.room.check_text(given + suffix, place)
             return infiller.line(given, suffix, place, ("suffix",))
 
-        line = await self.aside.run(request.size, make)
+        line = await self.aside.run_if_large(request.size, make)
         check_line(line, self.engine.limits.vocab_size, place, self.renderer)
         return line
 
@@ -149,7 +151,7 @@ class Service:
                 self.room.check_text(self.renderer.apply_template(chat), ("messages",))
             return self.renderer.chat(chat, namespace=namespace, for_generation=not to_count)
 
-        return await self.aside.run(size, make)
+        return await self.aside.run_if_large(size, make)
 
     async def text_line(
         self, prompt: str, place: Path, namespace: Namespace, size: int = 0, *, to_count: bool = False
@@ -160,7 +162,7 @@ class Service:
             self.room.check_text(prompt, place, to_count=to_count)
             return self.renderer.text(prompt, namespace=namespace)
 
-        return await self.aside.run(size, make)
+        return await self.aside.run_if_large(size, make)
 
     async def text_ids(self, prompt: str, place: Path, size: int = 0) -> list[int]:
         """The ids of a text by itself, to be counted: without BOS. Raises FieldError."""
@@ -169,7 +171,7 @@ class Service:
             self.room.check_text(prompt, place, to_count=True)
             return self.renderer.tokenizer.encode(prompt, parse_special=True)
 
-        return await self.aside.run(size, make)
+        return await self.aside.run_if_large(size, make)
 
     async def chat_text(self, chat: ChatInput, size: int = 0) -> str:
         """The text that the chat template makes of a conversation. Raises FieldError."""
@@ -178,7 +180,7 @@ class Service:
             self.room.check_chat(chat, size)
             return self.renderer.apply_template(chat)
 
-        return await self.aside.run(size, make)
+        return await self.aside.run_if_large(size, make)
 
 
 def namespace_of(request: GenerationRequest) -> Namespace:

@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
+from tokenline.aside import Aside
 from tokenline.engine.request import TokenLogprob
 from tokenline.fields import Places
 from tokenline.parse.delta import ContentDelta, TokenBytes
@@ -31,7 +32,6 @@ from tokenline.server.respond import Whole, respond
 from tokenline.server.sse import Frame, Frames
 from tokenline.server.state import ServerState
 from tokenline.service.answer import Answer, Prompt
-from tokenline.service.aside import Aside
 from tokenline.service.events import Event, Piece, PromptAdvanced, PromptDone
 
 
@@ -106,7 +106,7 @@ class CompletionShell:
             self._take(event, texts)
             if isinstance(event, PromptDone):
                 size = self._values(event) * BYTES_PER_VALUE
-                await self._aside.run(size, lambda event=event: self._take_scores(event, answer, texts))
+                await self._aside.run_if_large(size, lambda event=event: self._take_scores(event, answer, texts))
             if isinstance(event, PromptDone) and self._scores_echo:
                 for index in answer.choices_of(event.prompt):
                     yield await self._large_frame(answer, texts[index], index)
@@ -152,7 +152,7 @@ class CompletionShell:
         def make() -> Frame:
             return Frame(encode(self._frame(answer, text.take(index)).data).decode())
 
-        return await self._aside.run(text.values * BYTES_PER_VALUE, make)
+        return await self._aside.run_if_large(text.values * BYTES_PER_VALUE, make)
 
     def _frame(self, answer: Answer, choice: CompletionChoice, progress: PromptProgressObject | None = None) -> Frame:
         chunk = self._chunk(choice)
