@@ -1,6 +1,7 @@
 """Whose turn it is, under random arrivals, admissions, rides, preemptions and cancels; and how long anybody waits."""
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -158,7 +159,7 @@ class TurnsMachine(RuleBasedStateMachine):
         self.running: dict[Sequence, None] = {}
         self.riding: dict[Sequence, tuple[Sequence, int]] = {}
 
-    def pick(self, which: int, among: dict[Sequence, object]) -> Sequence | None:
+    def pick(self, which: int, among: Mapping[Sequence, object]) -> Sequence | None:
         return list(among)[which % len(among)] if among else None
 
     @rule(caller=st.sampled_from("abcde"), choices=st.integers(1, 5), tokens=st.integers(1, 9))

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 MAX_FAILED_STEPS = 3
 
 MAX_COMMANDS_S = 0.005  # between two steps
+MAX_READING_S = 0.005  # of the event loop's time, for steps of one stream in a row
 
 
 class Engine:
@@ -309,6 +310,7 @@ class _Stream:
         self._open: dict[str, set[int]] = {request.request_id: set(range(request.n)) for request in requests}
         self._callers = {request.request_id: request.caller for request in requests}
         self._closed = False
+        self._reading_since_s = 0.0  # time.monotonic() when other tasks last had their turn
         self.left_out: tuple[Path, ...] = ()
 
     def put(self, step: Step) -> None:
@@ -334,7 +336,16 @@ class _Stream:
 
     async def __anext__(self) -> Step:
         while not self._closed and any(self._open.values()):
-            step = await self._steps.get()
+            if self._steps.empty():
+                step = await self._steps.get()
+                self._reading_since_s = time.monotonic()
+            else:
+                # Many choices make many steps at once, and to take one that is there gives nobody else a turn.
+                if time.monotonic() - self._reading_since_s > MAX_READING_S:
+                    await asyncio.sleep(0)
+                    self._reading_since_s = time.monotonic()
+                    continue
+                step = self._steps.get_nowait()
             if step.choice not in self._open[step.request_id]:
                 continue  # made before `stop` reached the engine
             if step.finish_reason is not None:
