@@ -103,6 +103,7 @@ class BodyReader:
         """All of the body, decoded. One that is refused is read on to its end (within reason) but not kept: a client
         that is still sending would see a broken connection instead of the answer.
         """
+        self._check_length(request, max_bytes)
         encoded = decoder(request.headers.get("content-encoding", ""), max_bytes)
         chunks: list[bytes] = []
         cost, received, size = ParseCost(self._max_model_len), 0, 0
@@ -146,6 +147,15 @@ class BodyReader:
         if encoded is not None:
             encoded.finish()
         return b"".join(chunks)
+
+    @staticmethod
+    def _check_length(request: Request, max_bytes: int) -> None:
+        """Refuse a body by what is said of its length: where the client waits for a word, or for far too long a one."""
+        said = request.headers.get("content-length", "")
+        length = int(said) if said.isdecimal() and len(said) < 20 else 0
+        waits = request.headers.get("expect", "").lower() == "100-continue"
+        if length > (max_bytes if waits else 2 * max_bytes):
+            raise _too_large(f"The body is larger than {max_bytes} bytes, the limit here.")
 
 
 class _Held:

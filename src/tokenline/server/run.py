@@ -5,6 +5,7 @@ Knows sockets and signals, no route. `run` is the last call of `tokenline serve`
 
 import asyncio
 import gc
+import math
 import os
 import signal
 import socket
@@ -12,16 +13,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
 
+from tokenline.server.connections import Connections, max_connections
+from tokenline.server.http1 import MAX_HEAD_BYTES, Http1
 from tokenline.server.log import configure_logging
 from tokenline.server.state import ServerState
 
 # How long a thread that works on a large request may keep the interpreter from the engine and the event loop, which
 # each need it several times for a token or an answer. Python's default is 5 ms.
 SWITCH_S = 0.001
+FLUSH_S = 1.0  # for the last bytes of an answer, when the server ends
 KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that they never write to a closed one
 
 
@@ -92,6 +98,7 @@ def run(
 def make_server(app: FastAPI, on_ready: Callable[[], object] = lambda: None) -> "TokenlineServer":
     """The uvicorn server of an application, for callers that run the event loop: `await server.serve([listener])`."""
     state: ServerState = app.state.server
+    open_connections = Connections(max_connections())
     config = uvicorn.Config(
         app,
         lifespan="on",
@@ -101,10 +108,12 @@ def make_server(app: FastAPI, on_ready: Callable[[], object] = lambda: None) -> 
         timeout_keep_alive=KEEP_ALIVE_S,
         # Anybody can write X-Forwarded-For; callers are told apart by it only behind a proxy that the user names.
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
-        # The engine ends its requests by then; this is for clients that do not read their last bytes.
-        timeout_graceful_shutdown=int(state.settings.shutdown_grace_s) + 10,
+        http=cast(Any, partial(Http1, open_connections)),
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        # The last resort: by then the engine has ended its requests, and every connection has been ended.
+        timeout_graceful_shutdown=math.ceil(state.settings.shutdown_grace_s + FLUSH_S + 1),
     )
-    return TokenlineServer(config, state, on_ready)
+    return TokenlineServer(config, state, open_connections, on_ready)
 
 
 class TokenlineServer(uvicorn.Server):
@@ -112,17 +121,29 @@ class TokenlineServer(uvicorn.Server):
     is to come to an end, so that those connections do.
     """
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, on_ready: Callable[[], object]):
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, connections: Connections, on_ready: Callable[[], object]
+    ):
         super().__init__(config)
         self._state = state
+        self._connections = connections
+        self._tasks: list[asyncio.Task[None]] = []
         self._on_ready = on_ready
         self.engine_failed = False
         self.failure: str | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])  # its own way of accepting has no bounds
         if self.started:
+            for listener in sockets or ():
+                listener.setblocking(False)
+                self._tasks.append(asyncio.create_task(self._connections.accept(listener, self._make_protocol)))
+            self._tasks.append(asyncio.create_task(self._connections.sweep()))
             self._on_ready()
+
+    def _make_protocol(self) -> asyncio.BaseProtocol:
+        make = self.config.http_protocol_class
+        return cast(Any, make)(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def on_tick(self, counter: int) -> bool:
         health = await self._state.service.engine.health()
@@ -133,8 +154,18 @@ class TokenlineServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         closing = asyncio.ensure_future(self._state.close())
+        for task in self._tasks:
+            task.cancel()
+        ending = asyncio.create_task(self._end_connections(closing))
         await super().shutdown(sockets)
+        ending.cancel()
         await closing
+
+    async def _end_connections(self, engine_closing: asyncio.Future[None]) -> None:
+        """Once the engine has ended what it was doing, a client has a moment to read what it was told."""
+        await asyncio.shield(engine_closing)
+        await asyncio.sleep(FLUSH_S)
+        self._connections.abort_all()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class ServerSettings:
     allowed_hosts: tuple[str, ...] | None = ()
     max_body_bytes: int = 16 * 1024 * 1024
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time shown by /v1/models
-    shutdown_grace_s: float = 10.0  # how long running requests may go on after SIGTERM
+    shutdown_grace_s: float = 8.0  # how long running requests may go on after SIGTERM; the process ends within 10 s
     stream_open_after_s: float = 1.0  # a stream opens with the first token, or after this long in prefill
     ping_s: int = 15  # SSE comment lines that keep idle connections open; 0: none
     send_timeout_s: float = 300.0  # a client that stops reading a stream for this long has gone away
