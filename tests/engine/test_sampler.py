@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tokenline.engine import sampler
 from tokenline.engine.request import Request, SamplingParams
-from tokenline.engine.sampler import Sampled, SamplingError
+from tokenline.engine.sampler import Sampled, SamplingError, row_sampling
 from tokenline.engine.sequence import Sequence
 from tokenline.models.cpu.logits import NumpyLogits
 
@@ -212,3 +212,12 @@ def test_a_constraint_that_allows_nothing_is_that_rows_error_alone():
     bad, good = sample(rows, [Sequence(request, 0, 0.0, 20, Nothing()), sequence(temperature=0.0)])
     assert isinstance(bad, SamplingError)
     assert isinstance(good, Sampled)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.lists(st.integers(0, 30), max_size=40))
+def test_the_repetition_penalty_is_over_each_id_of_the_line_once(prompt: list[int], generated: list[int]):
+    made = sequence(prompt=tuple(prompt), generated=tuple(generated), repetition_penalty=1.2)
+    repeated = row_sampling(0, made, 40).repeated
+    assert repeated is not None
+    assert sorted(repeated.tolist()) == sorted({*prompt, *generated})
+    assert np.array_equal(made.line, [*prompt, *generated])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from tokenline.engine.block_pool import BlockPool
 from tokenline.engine.client import Totals
 from tokenline.engine.disk_tier import DiskSettings, DiskTier, model_key
+from tokenline.engine.edits import Edits
 from tokenline.engine.eviction_log import EvictionLog
 from tokenline.engine.prefill_budget import MAX_STALL_S, PrefillBudget, PrefillSpeed
 from tokenline.engine.prefix_cache import PrefixCache, Tail
@@ -83,8 +84,9 @@ class EngineCore:
         """Queue all choices of a request that fits (see `engine.Engine.check`). `constraints`: one a choice."""
         now = self.clock()
         capacity = min(len(request.prompt_ids) + request.params.max_tokens, self.context_limit)
+        edits = Edits(request)
         sequences = [
-            Sequence(request, choice, now, capacity, constraint)
+            Sequence(request, choice, now, capacity, constraint, edits)
             for choice, constraint in enumerate(constraints or [None] * request.n)
         ]
         self._sequences[request.request_id] = sequences

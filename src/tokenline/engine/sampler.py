@@ -75,15 +75,14 @@ def row_sampling(row: int, sequence: Sequence, vocab_size: int) -> RowSampling:
     params = sequence.params
     repeated, added, mask, held_back = None, [], None, None
     if params.repetition_penalty != 1:
-        repeated = np.unique(sequence.line).astype(np.int64)
+        repeated = np.concatenate([sequence.edits.prompt_ids, np.array(sequence.new_ids, np.int64)])
         repeated = repeated[(repeated >= 0) & (repeated < vocab_size)]
     if sequence.counts and (params.presence_penalty or params.frequency_penalty):
         ids = np.fromiter(sequence.counts.keys(), np.int64, len(sequence.counts))
         times = np.fromiter(sequence.counts.values(), np.float32, len(sequence.counts))
         added.append((ids, -(params.presence_penalty + params.frequency_penalty * times)))
     if params.logit_bias:
-        ids = np.fromiter(params.logit_bias.keys(), np.int64, len(params.logit_bias))
-        added.append((ids, np.fromiter(params.logit_bias.values(), np.float32, len(ids))))
+        added.append(sequence.edits.bias)
     if sequence.constraint is not None:
         try:
             mask = sequence.constraint.mask()

@@ -1,10 +1,11 @@
 """One line that is being continued: its ids, how much of it is computed, and its blocks."""
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenline.engine.edits import Edits
 from tokenline.engine.eviction_log import Evicted
 from tokenline.engine.request import Constraint, FinishReason, Namespace, Request, SamplingParams
 from tokenline.models.base import TokenLogprob
@@ -24,6 +25,8 @@ class Sequence:
     arrived_s: float  # time.monotonic()
     capacity: int  # tokens at most: prompt and max_tokens
     constraint: Constraint | None = None
+    shared: InitVar[Edits | None] = None  # by the choices of the request
+    edits: Edits = field(init=False)
     ids: np.ndarray = field(init=False)  # int32, of which the first `length` are valid; the prompt's own at first
     length: int = field(init=False)  # prompt and generated ids
     computed: int = 0  # ids whose keys and values are in the pool
@@ -31,6 +34,7 @@ class Sequence:
     restore: "Restore | None" = None  # blocks on their way from the disk; nothing is computed as long as it is there
     restored: int = 0  # of the computed ids, those that came from the disk
     counts: dict[int, int] = field(default_factory=dict)  # generated id -> how often
+    new_ids: list[int] = field(default_factory=list)  # those of them that the prompt lacks, if a penalty asks for them
     scored: list[TokenLogprob] = field(default_factory=list)  # of the prompt's ids 1, 2, ..., if asked for
     random: np.random.Generator | None = None
     drawn: float | None = None  # see `uniform`
@@ -44,9 +48,10 @@ class Sequence:
     progress_logged_s: float | None = None  # when the log last said how far the prompt is
     finish_reason: FinishReason | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, shared: Edits | None) -> None:
         self.ids = self.request.prompt_ids  # copied when more is to follow: a request may have many choices
         self.length = len(self.ids)
+        self.edits = shared or Edits(self.request)
 
     @property
     def params(self) -> SamplingParams:
@@ -120,7 +125,9 @@ class Sequence:
             self.ids = longer
         self.ids[self.length] = token_id
         self.length += 1
-        self.counts[token_id] = self.counts.get(token_id, 0) + 1
+        times = self.counts[token_id] = self.counts.get(token_id, 0) + 1
+        if times == 1 and self.params.repetition_penalty != 1 and not self.edits.is_in_prompt(token_id):
+            self.new_ids.append(token_id)
         if token_id in self.params.stop_ids:
             self.finish_reason = FinishReason.STOP
         elif self.num_generated >= self.params.max_tokens:
