@@ -20,7 +20,7 @@ async def post_and_leave(served: Served, url: str, body: dict, when) -> None:
     host, port = served.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     data = json.dumps(body).encode()
-    head = f"POST {url} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head = f"POST {url} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer key\r\n"
     writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     await writer.drain()
     await eventually(when)
@@ -74,7 +74,8 @@ async def test_a_stream_that_opened_in_prefill(serve: Serve, tiny: Tiny, streame
 
 async def test_while_waiting_for_others(serve: Serve, tiny: Tiny):
     model = Slow(tiny.model, 0.05)
-    served = await serve(live=True, model=model, max_num_seqs=1, max_batch_tokens=512)
+    served = await serve(live=True, model=model, max_num_seqs=1, max_batch_tokens=512, api_keys=("key",))
+    served.http.headers["authorization"] = "Bearer key"  # another caller's would not wait
     running = asyncio.create_task(served.http.post(CHAT, json=body_of(CHAT, "first", max_tokens=400)))
     await eventually(lambda: served.engine.snapshot().running == 1)
     for streamed in (False, True):

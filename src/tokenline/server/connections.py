@@ -23,6 +23,7 @@ SPARE_DESCRIPTORS = 128  # for files, and for what libraries open
 HEAD_S = 20.0  # from the first byte of a request, or of a connection, to the end of its headers
 STALLED_S = 60.0  # for which a client reads nothing of what it is sent
 CLOSING_S = 5.0  # the same, on a connection that is being closed
+YOUNG_S = 1.0  # a connection that does not make room for another one
 SWEEP_S = 1.0
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -110,7 +111,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             if not self._room.is_set():
-                self._make_room()
+                self._make_room(time.monotonic())
                 await self._room.wait()
             try:
                 connection, _ = await loop.sock_accept(listener)
@@ -118,30 +119,34 @@ class Connections:
                 if error.errno not in _NO_RESOURCES:
                     continue  # that client has gone already
                 self._say_full(f"{error.strerror}; {len(self._open)} connections are open")
-                self._close_oldest_idle()
+                self._close_oldest_idle(time.monotonic())
                 await asyncio.sleep(SWEEP_S)
                 continue
             try:
                 await loop.connect_accepted_socket(make, connection)
             except OSError:
                 connection.close()
+            if len(self._open) <= self.limit // 2:
+                self._is_full = False
 
-    def _make_room(self) -> None:
-        if not self._close_oldest_idle():
+    def _make_room(self, now_s: float) -> None:
+        if not self._close_oldest_idle(now_s):
             self._say_full(f"{len(self._open)} connections are open, the most there may be")
 
     def _say_full(self, reason: str) -> None:
-        """Once, until there has been room for half of them."""
+        """Once, until somebody is accepted while half of the room is free."""
         if not self._is_full:
             self._is_full = True
             logger.warning("newcomers wait: %s", reason)
 
-    def _close_oldest_idle(self) -> bool:
+    def _close_oldest_idle(self, now_s: float) -> bool:
+        """Whether there was one; not one that has only just come, and is about to say what it wants."""
         idle = [connection for connection in self._open if connection.is_idle and not connection.is_closing]
         oldest = min(idle, key=lambda connection: connection.opened_s, default=None)
-        if oldest is not None:
-            oldest.close()
-        return oldest is not None
+        if oldest is None or now_s - oldest.opened_s < YOUNG_S:
+            return False
+        oldest.close()
+        return True
 
     # ---- time
 
@@ -161,8 +166,8 @@ class Connections:
             head_s = connection.head_since_s
             if head_s is not None and now_s - head_s > HEAD_S and not connection.is_closing:
                 connection.head_is_late()
-        if len(self._open) < self.limit // 2:
-            self._is_full = False
+        if not self._room.is_set():
+            self._make_room(now_s)
 
     def abort_all(self) -> None:
         for connection in list(self._open):

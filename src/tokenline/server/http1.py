@@ -114,14 +114,24 @@ class Http1(H11Protocol):
             super().shutdown()
 
     def _should_upgrade(self) -> bool:
-        """Called by uvicorn for each request. There is nothing to upgrade to, but what would be is never handed on."""
-        names = [name for name, _ in self.headers]
-        return b"content-length" in names and b"transfer-encoding" in names
+        """Called by uvicorn for each request. There is nothing to upgrade to; but one that would be is never begun."""
+        return self._refusal() is not None
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """A request with two lengths: whoever stands in front may have taken the other one for true."""
-        message = "The request has both Content-Length and Transfer-Encoding."
-        self._refuse(ApiError(400, message, code="invalid_request"))
+        refusal = self._refusal()
+        assert refusal is not None
+        self._refuse(refusal)
+
+    def _refusal(self) -> ApiError | None:
+        """What h11 lets pass, and nobody behind it may see."""
+        if not self.scope["http_version"].startswith("1."):
+            return ApiError(505, f"This server speaks HTTP/1.1, not HTTP/{self.scope['http_version']}.")
+        names = [name for name, _ in self.headers]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            # Whoever stands in front may have taken the other one for true: request smuggling.
+            message = "The request has both Content-Length and Transfer-Encoding."
+            return ApiError(400, message, code="invalid_request")
+        return None
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for what is no HTTP, while it handles the error that says so."""

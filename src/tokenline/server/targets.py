@@ -42,7 +42,7 @@ class Targets:
 
     def route_path(self, path: str) -> str:
         """The path as the routes have it; one that no route has stays much as it is."""
-        path = _SLASHES.sub("/", _ABSOLUTE.sub("", path) or "/")
+        path = _SLASHES.sub("/", f"/{_ABSOLUTE.sub('', path)}")  # with its first slash: "*" has none
         if len(path) > 1:
             path = path.removesuffix("/")
         parts = path.split("/")[1:]
