@@ -116,11 +116,13 @@ class Scheduler:
             if sequence in self.running and self._grow(sequence):
                 lengths[sequence] = 1
         budget = self._max_batch_tokens - len(lengths)
-        if lengths:
-            tokens = self._prefill_budget.tokens
-            if not self.waiting.is_alone:
-                tokens = max(MIN_TOKENS if len(lengths) <= ROWS else MIN_TOKENS // 2, tokens - len(lengths))
-            budget = min(budget, tokens)
+        if not self.waiting.is_alone:
+            least = MIN_TOKENS if len(lengths) <= ROWS else MIN_TOKENS // 2
+            budget = min(budget, max(least, self._prefill_budget.tokens - len(lengths)))
+        elif lengths:
+            budget = min(budget, self._prefill_budget.tokens)
+        elif (alone := self._prefill_budget.tokens_alone) is not None:
+            budget = min(budget, alone)
         self._share(budget, [sequence for sequence in prefilling if sequence in self.running])
         for sequence, length in lengths.items():
             self.waiting.charge(sequence, length)
@@ -135,7 +137,8 @@ class Scheduler:
         decoding = [sequence for sequence in self.running if not (sequence.is_prefilling or sequence.is_restoring)]
         rest = self._max_num_seqs
         if not self.waiting.is_alone:
-            prefill = MIN_TOKENS if beside_prefill or self.waiting.has_ready else 0
+            has_slot = len(self.running) < self._max_num_seqs and self.waiting.has_ready
+            prefill = MIN_TOKENS if beside_prefill or has_slot or self.waiting.has_newcomer else 0
             rest = max(ROWS, self._prefill_budget.tokens - prefill)
         return self.waiting.rows(decoding, self._max_num_seqs, rest)
 

@@ -90,6 +90,11 @@ class Turns:
         """Whether some wait that could be admitted now."""
         return any(caller.ready for caller in self._callers.values())
 
+    @property
+    def has_newcomer(self) -> bool:
+        """Whether some of a caller wait of which nothing runs."""
+        return any(caller.ready and not caller.running for caller in self._callers.values())
+
     def num_running(self, sequence: Sequence) -> int:
         """Running sequences of its caller."""
         return len(self._callers[sequence.request.caller].running)
