@@ -243,7 +243,8 @@ class Scheduler:
                 # The last resort gives up the shared part of a block, whose source may be all that is in the way.
                 aligned = match.length - match.length % self.pool.block_size
                 return self._place(sequence, match, aligned, desperate=True)
-            if not has_none_running or self._preempted >= PREEMPTIONS or (victim := self._victim()) is None:
+            may_preempt = has_none_running and self._preempted < PREEMPTIONS and self._blocked_steps < PATIENCE
+            if not may_preempt or (victim := self._victim(for_newcomer=is_guest)) is None:
                 return False
             self._preempted += 1
             self.preempt(victim)
@@ -252,11 +253,17 @@ class Scheduler:
     def _blocks_of(self, sequence: Sequence) -> int:
         return -(-sequence.length // self.pool.block_size)
 
-    def _victim(self) -> Sequence | None:
-        """The last admitted of a caller who has more running than others, and several; None: there is none."""
+    def _victim(self, *, for_newcomer: bool) -> Sequence | None:
+        """Whose blocks another caller may have: the last admitted of a caller who has more running than others, and
+        several; if there is none, `for_newcomer`, the last admitted of one who is no newcomer. None: there is none.
+        """
         if self.waiting.is_alone:
             return None
-        return next(filter(self.waiting.is_greediest, reversed(self.running)), None)
+        last_first = list(reversed(self.running))
+        victim = next(filter(self.waiting.is_greediest, last_first), None)
+        if victim is None and for_newcomer:
+            victim = next((sequence for sequence in last_first if not self.waiting.is_new(sequence)), None)
+        return victim
 
     def _has_room(self, sequence: Sequence) -> bool:
         """Whether there are certainly enough blocks to admit it now."""
@@ -315,7 +322,7 @@ class Scheduler:
         if sequence.computed < len(sequence.blocks) * self.pool.block_size:
             return True
         while not self._make_room(1, desperate=len(self.running) == 1):
-            victim = self._victim() or next(reversed(self.running))
+            victim = self._victim(for_newcomer=True) or next(reversed(self.running))
             self.preempt(victim)
             if victim is sequence:
                 return False
