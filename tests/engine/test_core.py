@@ -654,3 +654,21 @@ def test_a_long_prompt_is_not_passed_by_short_ones_for_ever():
         raise AssertionError("it starves")
     answers.run(core)
     assert answers.ids["long", 0] == expected_answer([2] * 200, 2)
+
+
+def test_a_newcomer_waits_for_a_bounded_step_beside_a_lone_long_prompt():
+    model = TimedLedger()
+    core = EngineCore(model, 2000, 4, 8, 2048, 4000, clock=lambda: model.now_s)
+    run(core, make_request("first", [1] * 600, max_tokens=1))  # from which the speed is known
+    model.steps_s.clear()
+    core.add(of("long", "long", list(range(90)) * 40, max_tokens=1))
+    answers = Answers()
+    answers.take(core.step())
+    core.add(of("new", "new", [5, 6, 7], max_tokens=4))
+    while ("new", 0) not in answers.finish:
+        answers.take(core.step())
+    assert model.steps_s[0] == pytest.approx(0.4)
+    assert max(model.steps_s[1:]) < 0.11
+    assert len(model.steps_s) == 5
+    answers.run(core)
+    assert answers.ids["long", 0] == expected_answer(list(range(90)) * 40, 1)

@@ -140,6 +140,19 @@ def test_who_waits_is_admitted_though_newcomers_come_without_end():
     raise AssertionError("it waits for ever")
 
 
+def test_a_prefill_on_which_a_newcomer_rides_has_the_newcomers_turn():
+    turns = Turns()
+    leader, other = run(turns, "greedy")[0], run(turns, "other")[0]
+    turns.charge(leader, 5000)
+    turns.charge(other, 1000)
+    newcomer = arrive(turns, "new")[0]
+    turns.ride(newcomer, leader, 3)
+    assert turns.served(leader) == turns.served(newcomer) < turns.served(other)
+    leader.computed = 3
+    turns.advanced(leader)
+    assert turns.served(leader) > turns.served(other)
+
+
 def test_the_shortest_come_first_where_they_are_asked_for():
     turns = Turns()
     for number in range(200):

@@ -12,6 +12,7 @@ Knows numbers only; the engine core tells it what each step took, scheduler and 
 MIN_TOKENS = 64
 ROWS = 16  # kernels compute rows by so many: the budget is a multiple of it
 MAX_STALL_S = 0.1  # the default, see EngineSettings
+ALONE = 4  # times as long may a step take beside which nobody waits
 WEIGHT = 0.5  # of the latest step in the running mean: speed falls along a line
 
 
@@ -40,6 +41,16 @@ class PrefillBudget:
     @property
     def tokens(self) -> int:
         """Prompt tokens of the next step, if streams wait in it."""
+        return self._tokens_in(self._seconds) or MIN_TOKENS
+
+    @property
+    def tokens_alone(self) -> int | None:
+        """Prompt tokens of the next step, if nobody else is there: whoever comes meanwhile waits for the step to end.
+        None: as many as a step may have, since the speed is not known yet.
+        """
+        return self._tokens_in(self._seconds * ALONE)
+
+    def _tokens_in(self, seconds: float) -> int | None:
         if self._speed.tokens_per_s is None:
-            return MIN_TOKENS
-        return max(MIN_TOKENS, int(self._speed.tokens_per_s * self._seconds) // ROWS * ROWS)
+            return None
+        return max(MIN_TOKENS, int(self._speed.tokens_per_s * seconds) // ROWS * ROWS)

@@ -119,11 +119,13 @@ class Scheduler:
             if sequence in self.running and self._grow(sequence):
                 lengths[sequence] = 1
         budget = self._max_batch_tokens - len(lengths)
-        if lengths:
-            tokens = self._prefill_budget.tokens
-            if not self.waiting.is_alone:
-                tokens = max(MIN_TOKENS if len(lengths) <= ROWS else MIN_TOKENS // 2, tokens - len(lengths))
-            budget = min(budget, tokens)
+        if not self.waiting.is_alone:
+            least = MIN_TOKENS if len(lengths) <= ROWS else MIN_TOKENS // 2
+            budget = min(budget, max(least, self._prefill_budget.tokens - len(lengths)))
+        elif lengths:
+            budget = min(budget, self._prefill_budget.tokens)
+        elif (alone := self._prefill_budget.tokens_alone) is not None:
+            budget = min(budget, alone)
         self._share(budget, [sequence for sequence in prefilling if sequence in self.running])
         for sequence, length in lengths.items():
             self.waiting.charge(sequence, length)
@@ -140,7 +142,8 @@ class Scheduler:
         decoding = [sequence for sequence, is_waiting in zip(self.running, waits, strict=True) if not is_waiting]
         rest = self._max_num_seqs
         if not self.waiting.is_alone:
-            prefill = MIN_TOKENS if beside_prefill or self.waiting.has_ready else 0
+            has_slot = len(self.running) < self._max_num_seqs and self.waiting.has_ready
+            prefill = MIN_TOKENS if beside_prefill or has_slot or self.waiting.has_newcomer else 0
             rest = max(ROWS, self._prefill_budget.tokens - prefill)
         return self.waiting.rows(decoding, self._max_num_seqs, rest)
 
@@ -245,7 +248,8 @@ class Scheduler:
                 # The last resort gives up the shared part of a block, whose source may be all that is in the way.
                 aligned = match.length - match.length % self.pool.block_size
                 return self._place(sequence, match, aligned, desperate=True)
-            if not has_none_running or self._preempted >= PREEMPTIONS or (victim := self._victim()) is None:
+            may_preempt = has_none_running and self._preempted < PREEMPTIONS and self._blocked_steps < PATIENCE
+            if not may_preempt or (victim := self._victim(for_newcomer=is_guest)) is None:
                 return False
             self._preempted += 1
             self.preempt(victim)
@@ -254,11 +258,17 @@ class Scheduler:
     def _blocks_of(self, sequence: Sequence) -> int:
         return -(-sequence.length // self.pool.block_size)
 
-    def _victim(self) -> Sequence | None:
-        """The last admitted of a caller who has more running than others, and several; None: there is none."""
+    def _victim(self, *, for_newcomer: bool) -> Sequence | None:
+        """Whose blocks another caller may have: the last admitted of a caller who has more running than others, and
+        several; if there is none, `for_newcomer`, the last admitted of one who is no newcomer. None: there is none.
+        """
         if self.waiting.is_alone:
             return None
-        return next(filter(self.waiting.is_greediest, reversed(self.running)), None)
+        last_first = list(reversed(self.running))
+        victim = next(filter(self.waiting.is_greediest, last_first), None)
+        if victim is None and for_newcomer:
+            victim = next((sequence for sequence in last_first if not self.waiting.is_new(sequence)), None)
+        return victim
 
     def _has_room(self, sequence: Sequence) -> bool:
         """Whether there are certainly enough blocks to admit it now."""
@@ -317,7 +327,7 @@ class Scheduler:
         if sequence.computed < len(sequence.blocks) * self.pool.block_size:
             return True
         while not self._make_room(1, desperate=len(self.running) == 1):
-            victim = self._victim() or next(reversed(self.running))
+            victim = self._victim(for_newcomer=True) or next(reversed(self.running))
             self.preempt(victim)
             if victim is sequence:
                 return False

@@ -63,6 +63,7 @@ class Turns:
         self._waiting: dict[Sequence, _Group] = {}
         self._fresh: dict[int, _Group] = {}  # by the id of a request: its choices that have never run
         self._riders: dict[Sequence, list[tuple[int, int, _Group]]] = {}  # by leader: heaps of (until, order, group)
+        self._riders_served: dict[Sequence, int] = {}  # by leader: the smallest count of those that have begun to ride
         self._floor = 0  # the smallest count of all callers so far; never falls
         self._number = 0  # of whatever has to be ordered
         self._steps = 0
@@ -90,13 +91,19 @@ class Turns:
         """Whether some wait that could be admitted now."""
         return any(caller.ready for caller in self._callers.values())
 
+    @property
+    def has_newcomer(self) -> bool:
+        """Whether some of a caller wait of which nothing runs."""
+        return any(caller.ready and not caller.running for caller in self._callers.values())
+
     def num_running(self, sequence: Sequence) -> int:
         """Running sequences of its caller."""
         return len(self._callers[sequence.request.caller].running)
 
     def served(self, sequence: Sequence) -> int:
-        """The count of its caller, to be compared with another's."""
-        return self._callers[sequence.request.caller].served
+        """The count of its caller, or a smaller one of those whose sequences ride on it: they wait for its turn too."""
+        own = self._callers[sequence.request.caller].served
+        return min(own, self._riders_served.get(sequence, own))
 
     # ---- how it changes
 
@@ -149,6 +156,7 @@ class Turns:
         group.leader = leader
         del group.caller.ready[group]
         group.caller.riding += 1
+        self._riders_served[leader] = min(self._riders_served.get(leader, group.caller.served), group.caller.served)
         heapq.heappush(self._riders.setdefault(leader, []), (until, self._next(), group))
 
     def advanced(self, leader: Sequence) -> None:
@@ -222,6 +230,10 @@ class Turns:
             running[sequence] = None
         return chosen
 
+    def is_new(self, sequence: Sequence) -> bool:
+        """Whether its caller has not used up its head start."""
+        return self._callers[sequence.request.caller].served < self._floor
+
     def is_greediest(self, sequence: Sequence) -> bool:
         """Whether nobody has more running sequences than its caller, which has several."""
         own = len(self._callers[sequence.request.caller].running)
@@ -266,6 +278,7 @@ class Turns:
                 woken.append((order, group))
         if not riders:
             self._riders.pop(leader, None)
+            self._riders_served.pop(leader, None)
         for _, group in sorted(woken, key=lambda entry: entry[0], reverse=True):
             group.leader = None
             group.caller.riding -= 1
@@ -289,4 +302,5 @@ class Turns:
         for caller in callers:
             assert caller.riding == sum(group.caller is caller for group in riding)
         assert set(self._riders) <= set(running), "somebody rides on one that does not run"
+        assert set(self._riders_served) == set(self._riders)
         assert all(group.sequences for group in self._fresh.values()), "a request that has begun is kept"
