@@ -103,8 +103,8 @@ class Pickling:
     async def stop(self, request_id, choice):
         await self._engine.stop(through(request_id), choice)
 
-    async def reset_prefix_cache(self):
-        await self._engine.reset_prefix_cache()
+    async def reset_prefix_cache(self, caller: str | None = None):
+        await self._engine.reset_prefix_cache(caller)
 
     async def stats(self):
         return through(await self._engine.stats())

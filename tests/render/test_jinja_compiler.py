@@ -16,6 +16,7 @@ OVERRIDDEN = {
     "visit_Const": ["self", "node", "frame"],
     "visit_List": ["self", "node", "frame"],
     "visit_Concat": ["self", "node", "frame"],
+    "blockvisit": ["self", "nodes", "frame"],
     "_output_child_pre": ["self", "node", "frame", "finalize"],
     "_output_const_repr": ["self", "group"],
 }

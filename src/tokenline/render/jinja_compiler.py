@@ -14,10 +14,22 @@ from markupsafe import Markup
 
 
 class TemplateCodeGenerator(jinja2.compiler.CodeGenerator):
-    """Compiles a template so that the lists it makes are known as its own (see `sandbox.OwnList`).
+    """Compiles a template so that the lists it makes are known as its own (see `sandbox.OwnList`), and that each run of
+    a block of its code is counted (see `budget`).
 
-    The environment has to have `own_list`.
+    The environment has to have `own_list`, `spend` and `joined`.
     """
+
+    def blockvisit(self, nodes: Iterable[jinja2.nodes.Node], frame: jinja2.compiler.Frame) -> None:
+        self.writeline("environment.spend()")
+        super().blockvisit(nodes, frame)
+
+    def visit_Concat(self, node: jinja2.nodes.Concat, frame: jinja2.compiler.Frame) -> None:
+        self.write("environment.joined((")
+        for argument in node.nodes:
+            self.visit(argument, frame)
+            self.write(", ")
+        self.write("))")
 
     def visit_Const(self, node: jinja2.nodes.Const, frame: jinja2.compiler.Frame) -> None:
         self.write(self._source_of(node.as_const(frame.eval_ctx)))
@@ -47,15 +59,8 @@ class TemplateCodeGenerator(jinja2.compiler.CodeGenerator):
 class TracedCodeGenerator(TemplateCodeGenerator):
     """Compiles a template so that its own texts are marked as its own.
 
-    The environment has to have `own_list`, `literal`, `concat` and `shown`.
+    The environment has to have `literal` and `shown`, too.
     """
-
-    def visit_Concat(self, node: jinja2.nodes.Concat, frame: jinja2.compiler.Frame) -> None:
-        self.write("environment.concat((")
-        for argument in node.nodes:
-            self.visit(argument, frame)
-            self.write(", ")
-        self.write("))")
 
     def _output_child_pre(self, node: Any, frame: jinja2.compiler.Frame, finalize: Any) -> None:
         self.write("environment.shown(")

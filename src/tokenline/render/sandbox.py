@@ -4,6 +4,7 @@ no others, and limits on what a single operation may make.
 Knows nothing of chats. `tracing` has the same environment with provenance.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -13,14 +14,14 @@ import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
+import jinja2.runtime
 import jinja2.utils
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from tokenline.render import budget
 from tokenline.render.jinja_compiler import TemplateCodeGenerator
 
 Clock = Callable[[], datetime]
-
-_MAX_REPEAT = 1024 * 1024  # of "x" * n and [x] * n in a template
 
 
 class _Generation(jinja2.ext.Extension):
@@ -97,17 +98,35 @@ class OwnList(list[Any]):
 
     def extend(self, items: Any) -> None:
         items = list(items)
-        if len(self) + len(items) > _MAX_REPEAT:  # a list may be added to itself
-            raise jinja2.exceptions.SecurityError("a template may not make a list that long")
+        budget.before_operation("+", self, items)  # a list may be added to itself
         super().extend(items)
+
+
+def _looked_at(value: Any) -> Any:
+    """What `{{ value }}` writes."""
+    budget.look_at(value)
+    return value
+
+
+def _guarded(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that counts what it does."""
+    takes_context = hasattr(filter, "jinja_pass_arg")
+
+    @functools.wraps(filter)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        budget.before_filter(name, args[takes_context:], kwargs)
+        return budget.after(filter(*args, **kwargs))
+
+    return guarded
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """The sandbox. `clock` is what `strftime_now` reads."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "+", "%"})
     code_generator_class = TemplateCodeGenerator
     own_list = OwnList
+    spend = staticmethod(budget.spend)
 
     def __init__(self, clock: Clock = datetime.now):
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
@@ -117,6 +136,29 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = lambda format: clock().strftime(format)
         self.globals["dict"] = _DictGlobal()
         self.globals["namespace"] = _Namespace
+        del self.globals["lipsum"]
+        self.finalize = _looked_at
+        if type(self) is TemplateEnvironment:
+            self.guard_filters()
+
+    def guard_filters(self) -> None:
+        """Have each filter count what it does."""
+        for name, filter in self.filters.items():
+            self.filters[name] = _guarded(name, filter)
+
+    @staticmethod
+    def joined(values: tuple[Any, ...]) -> str:
+        """What `~` makes of these."""
+        budget.look_at(*values)
+        return budget.after(jinja2.runtime.markup_join(values))
+
+    def call(self, context: Any, callee: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        text = getattr(callee, "__self__", None)
+        if isinstance(text, str):
+            budget.before_call(callee.__name__, text, args)
+        else:
+            budget.spend()
+        return budget.after(super().call(context, callee, *args, **kwargs))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, OwnList) and attr in OwnList.CHANGES:  # templates of Kimi K2 keep ids in a list
@@ -124,11 +166,5 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            for sequence, times in ((left, right), (right, left)):
-                repeats = isinstance(sequence, str | list | tuple) and isinstance(times, int)
-                if repeats and len(sequence) * times > _MAX_REPEAT:
-                    raise jinja2.exceptions.SecurityError("a template may not repeat a text that often")
-        elif isinstance(right, int | float) and abs(right) > 1000:
-            raise jinja2.exceptions.SecurityError("a template may not raise to such a power")
+        budget.before_operation(operator, left, right)
         return super().call_binop(context, operator, left, right)

@@ -15,12 +15,20 @@ import jinja2.defaults
 import jinja2.meta
 import jinja2.nodes
 
+from tokenline.render.budget import (
+    MAX_SOURCE,
+    MAX_STEPS,
+    MAX_STEPS_OF_ATTEMPT,
+    MAX_TEXT,
+    BudgetSpent,
+    budget,
+    text_length,
+)
 from tokenline.render.errors import RenderError
 from tokenline.render.provenance import concat
 from tokenline.render.sandbox import Clock, TemplateEnvironment
 from tokenline.render.tracing import TracedEnvironment
 
-_MAX_OUTPUT = 64 * 1024 * 1024  # characters; far beyond any context, so only a runaway template gets there
 _MAX_REASON = 500  # characters of a message with a template's own words, which may quote all that a client sent
 
 
@@ -34,11 +42,19 @@ class ChatTemplate:
         self._lock = threading.Lock()
         self._traced: jinja2.Template | None = None  # compiled when first asked for
         environment = TemplateEnvironment(clock)
+        if len(source) > MAX_SOURCE:
+            raise RenderError((), f"The chat template has more than {MAX_SOURCE:,} characters.")
         try:
-            self._tree = environment.parse(source)
-            self._compiled = environment.from_string(source)
+            with budget(MAX_STEPS_OF_ATTEMPT):
+                self._tree = environment.parse(source)
+                self._compiled = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             said = _sentence(f"The chat template has an error in line {error.lineno}: {error.message}")
+            raise RenderError((), said) from error
+        except RecursionError as error:
+            raise RenderError((), "The chat template is nested too deeply.") from error
+        except Exception as error:  # Python itself refuses some of what Jinja makes, such as 21 loops in each other
+            said = _sentence(f"The chat template cannot be compiled: {type(error).__name__}: {error}")
             raise RenderError((), said) from error
         self.constants = frozenset(
             node.value for node in self._tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)
@@ -107,7 +123,7 @@ class ChatTemplate:
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """The text for these variables. Raises RenderError with the template's own message."""
-        return _run(self._compiled, variables, "".join)
+        return _run(self._compiled, variables, "".join, _steps_for(variables))
 
     def attempt(
         self,
@@ -123,7 +139,9 @@ class ChatTemplate:
         """
         chat = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": True}
         try:
-            return self.render({**named_tokens, **chat, **variables})
+            return _run(self._compiled, {**named_tokens, **chat, **variables}, "".join, MAX_STEPS_OF_ATTEMPT)
+        except TooMuch:
+            raise  # it will not do better with what is not small
         except RenderError:
             return None
 
@@ -132,7 +150,7 @@ class ChatTemplate:
         with self._lock:
             if self._traced is None:
                 self._traced = TracedEnvironment(self._clock).from_string(self.source)
-        return _run(self._traced, variables, concat)
+        return _run(self._traced, variables, concat, 2 * _steps_for(variables))
 
 
 # strftime's directives by what they tell, finest first
@@ -176,17 +194,29 @@ def _is_role(node: jinja2.nodes.Node) -> bool:
     return False
 
 
-def _run(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable[[list[str]], str]) -> str:
-    """Render piece by piece, so that a template that never ends is stopped by the size of what it writes."""
+class TooMuch(RenderError):
+    """The template does more than any conversation needs."""
+
+
+def _steps_for(variables: Mapping[str, Any]) -> int:
+    """More for a long conversation."""
+    return MAX_STEPS + text_length([variables.get("messages"), variables.get("tools")])
+
+
+def _run(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable[[list[str]], str], steps: int) -> str:
+    """Render piece by piece, within so many steps, so that a template that never ends is stopped."""
     pieces: list[str] = []
     size = 0
     try:
-        for piece in compiled.generate(dict(variables)):
-            pieces.append(piece)
-            size += len(piece)
-            if size > _MAX_OUTPUT:
-                raise RenderError((), f"The chat template wrote more than {_MAX_OUTPUT:,} characters.")
+        with budget(steps):
+            for piece in compiled.generate(dict(variables)):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_TEXT:
+                    raise BudgetSpent(f"wrote more than {MAX_TEXT:,} characters")
         return join(pieces)
+    except BudgetSpent as error:
+        raise TooMuch((), f"The chat template {error}.") from error
     except RenderError:
         raise
     except RecursionError as error:

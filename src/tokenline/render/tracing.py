@@ -16,6 +16,7 @@ import jinja2.nodes
 from jinja2.sandbox import SandboxedFormatter
 from markupsafe import Markup, escape
 
+from tokenline.render.budget import after, look_at
 from tokenline.render.jinja_compiler import TracedCodeGenerator
 from tokenline.render.provenance import Runs, Traced, concat, literal, runs_of, standing_for, trace
 from tokenline.render.sandbox import Clock, TemplateEnvironment
@@ -69,8 +70,14 @@ class TracedEnvironment(TemplateEnvironment):
         return concat(map(_shown, pieces))
 
     @staticmethod
+    def joined(values: tuple[Any, ...]) -> str:
+        look_at(*values)
+        return after(concat(map(_shown, values)))
+
+    @staticmethod
     def shown(value: Any) -> str:
         """What `{{ value }}` writes."""
+        look_at(value)
         return _shown(value)
 
     def call(self, context: Any, callee: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
@@ -78,6 +85,7 @@ class TracedEnvironment(TemplateEnvironment):
 
     def __init__(self, clock: Clock = datetime.now):
         super().__init__(clock)
+        self.finalize = None  # `shown` does that
         self.filters |= {
             "tojson": dump,
             "from_json": parse,
@@ -89,6 +97,7 @@ class TracedEnvironment(TemplateEnvironment):
         }
         for name in ("length", "count", "wordcount", "int"):
             self.filters[name] = _computing(self.filters[name])
+        self.guard_filters()
         self.tests |= {
             "none": lambda value: value is None or isinstance(value, TracedNone),
             "boolean": lambda value: isinstance(value, bool | TracedBool),
