@@ -103,7 +103,7 @@ BOMBS = [
     _unread("answers-that-nobody-reads", 30, {**_LONG, "stream": False, "max_tokens": 99}, 3.0, slow=True),
     _sent("many-in-a-row", HEALTH * 3000, "200"),
     _sent("chunks-of-one-byte", _CHUNKED + b"1\r\n \r\n" * 1_000_000, "400", "413", end=b"0\r\n\r\n", slow=True),
-    _sent("a-body-of-a-gigabyte", _head(CHAT, 1 << 30) + b" " * 64 * MIB, "413"),
+    _sent("a-body-of-a-gigabyte", _head(CHAT, 1 << 30) + b" " * 64 * MIB, "413", CLOSED),
     _sent("endless-chunks", _CHUNKED + (b"10000\r\n" + b" " * 65536 + b"\r\n") * 1000, "413"),
     _sent("endless-head", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 1_000_000, "431", CLOSED),
 ]  # fmt: skip

@@ -8,7 +8,6 @@ DEAR: dict[str, str] = {
     "{% for a in range(99999) if range(99999)|select('odd')|list|length < 0 %}{% endfor %}",
     "macro-that-calls-itself-twice": "{% macro m(n) %}{% if n > 0 %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
     "recursive-loop": "{% set x = [1, 2] %}{% for a in x recursive %}{{ loop(x) if loop.depth < 60 }}{% endfor %}",
-    "call-blocks": "{% macro m(n) %}{% if n > 0 %}{% call m(n - 1) %}{% endcall %}{% call m(n - 1) %}{% endcall %}{% endif %}{% endmacro %}{{ m(60) }}",
     "doubled-text": "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
     "doubled-by-tilde": "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
     "doubled-by-replace": "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x|replace('a', 'aa') %}{% endfor %}",

@@ -129,7 +129,7 @@ class Scheduler:
         self._share(budget, [sequence for sequence in prefilling if sequence in self.running])
         for sequence, length in lengths.items():
             self.waiting.charge(sequence, length)
-        self._lengths = {}  # which would keep what has ended until the next step
+        self._lengths = {}  # no sequence outlives its request
         return [Chunk(sequence, length) for sequence, length in lengths.items()]
 
     def _decoding(self, beside_prefill: bool, late: Set[Sequence]) -> list[Sequence]:

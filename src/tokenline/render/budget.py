@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-MAX_STEPS = 2_000_000  # of a rendering, and one for each character of the request
-MAX_STEPS_OF_ATTEMPT = 200_000  # of a small chat, with which a template's ways are found out
+MAX_STEPS = 200_000  # of a rendering; and for each character of the request one more, for each of its values a hundred
+STEPS_PER_VALUE = 100
+MAX_STEPS_OF_ATTEMPT = 100_000  # of a small chat, with which a template's ways are found out
 MAX_TEXT = 16 << 20  # characters of any text that is made, and of all that is written
 MAX_VALUES = 2_000_000  # in one list or object, counted as often as they would be written
 MAX_WIDTH = 10_000  # that a text is padded, indented or cut to
@@ -87,9 +88,15 @@ def _weight(value: Any) -> int:
     return weight
 
 
-def text_length(value: Any) -> int:
-    """Characters of all texts in a JSON value, and one for each value."""
-    total, waiting = 0, [value]
+def counted(items: Any) -> Any:
+    """What a loop goes through."""
+    spend(len(items) >> 2 if isinstance(items, str | list | tuple | dict | set | range) else 1)
+    return items
+
+
+def steps_for(*sent: Any) -> int:
+    """How many steps a request's values are worth."""
+    total, waiting = MAX_STEPS, [*sent]
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
@@ -98,7 +105,7 @@ def text_length(value: Any) -> int:
             waiting += one.values()
         elif isinstance(one, list | tuple):
             waiting += one
-        total += 1
+        total += STEPS_PER_VALUE
     return total
 
 
@@ -127,6 +134,12 @@ def before_operation(operator: str, left: Any, right: Any) -> None:
         text_of(len(left) + 16 * MAX_WIDTH)
 
 
+def before_format(pattern: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Of `str.format` and `str.format_map`."""
+    _pattern(pattern)
+    look_at(*args, *kwargs.values())
+
+
 def _length(values: int) -> None:
     if values > MAX_VALUES:
         raise BudgetSpent(f"made a list of more than {MAX_VALUES:,} values")
@@ -148,8 +161,6 @@ def before_call(name: str, text: str, args: tuple[Any, ...]) -> None:
         _replaced(text, args[0], args[1])
     elif name == "join" and args:
         _joined(text, args[0])
-    elif name in ("format", "format_map"):
-        _pattern(text)
 
 
 def before_filter(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -184,6 +195,7 @@ def _width(args: Iterable[Any]) -> None:
 def _replaced(text: str, old: str, new: str) -> None:
     times = text.count(old) if old else len(text) + 1
     text_of(len(text) + times * max(0, len(new) - len(old)))
+    spend(times)
 
 
 def _joined(separator: str, items: Any) -> None:

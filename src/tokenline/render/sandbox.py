@@ -24,6 +24,9 @@ from tokenline.render.jinja_compiler import TemplateCodeGenerator
 Clock = Callable[[], datetime]
 
 
+_COUNTED = "__counted"  # a filter that no template can name
+
+
 class _Generation(jinja2.ext.Extension):
     """`{% generation %}...{% endgeneration %}` marks the assistant's words for training; here it only renders them."""
 
@@ -137,14 +140,21 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.globals["dict"] = _DictGlobal()
         self.globals["namespace"] = _Namespace
         del self.globals["lipsum"]
+        self.filters[_COUNTED] = budget.counted
         self.finalize = _looked_at
         if type(self) is TemplateEnvironment:
             self.guard_filters()
 
+    def _generate(self, source: jinja2.nodes.Template, *args: Any, **kwargs: Any) -> str:
+        for loop in source.find_all(jinja2.nodes.For):
+            loop.iter = jinja2.nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno)
+        return super()._generate(source, *args, **kwargs)
+
     def guard_filters(self) -> None:
         """Have each filter count what it does."""
         for name, filter in self.filters.items():
-            self.filters[name] = _guarded(name, filter)
+            if name != _COUNTED:
+                self.filters[name] = _guarded(name, filter)
 
     @staticmethod
     def joined(values: tuple[Any, ...]) -> str:
@@ -159,6 +169,18 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         else:
             budget.spend()
         return budget.after(super().call(context, callee, *args, **kwargs))
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Called for each method that a template takes: what `str.format` and `str.format_map` become."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+
+        def guarded(*args: Any, **kwargs: Any) -> str:
+            budget.before_format(value.__self__, args, kwargs)
+            return wrapped(*args, **kwargs)
+
+        return guarded
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, OwnList) and attr in OwnList.CHANGES:  # templates of Kimi K2 keep ids in a list

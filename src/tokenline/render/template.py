@@ -15,15 +15,7 @@ import jinja2.defaults
 import jinja2.meta
 import jinja2.nodes
 
-from tokenline.render.budget import (
-    MAX_SOURCE,
-    MAX_STEPS,
-    MAX_STEPS_OF_ATTEMPT,
-    MAX_TEXT,
-    BudgetSpent,
-    budget,
-    text_length,
-)
+from tokenline.render.budget import MAX_SOURCE, MAX_STEPS_OF_ATTEMPT, MAX_TEXT, BudgetSpent, budget, steps_for
 from tokenline.render.errors import RenderError
 from tokenline.render.provenance import concat
 from tokenline.render.sandbox import Clock, TemplateEnvironment
@@ -150,7 +142,7 @@ class ChatTemplate:
         with self._lock:
             if self._traced is None:
                 self._traced = TracedEnvironment(self._clock).from_string(self.source)
-        return _run(self._traced, variables, concat, 2 * _steps_for(variables))
+        return _run(self._traced, variables, concat, _steps_for(variables))
 
 
 # strftime's directives by what they tell, finest first
@@ -199,8 +191,7 @@ class TooMuch(RenderError):
 
 
 def _steps_for(variables: Mapping[str, Any]) -> int:
-    """More for a long conversation."""
-    return MAX_STEPS + text_length([variables.get("messages"), variables.get("tools")])
+    return steps_for(variables.get("messages"), variables.get("tools"))
 
 
 def _run(compiled: jinja2.Template, variables: Mapping[str, Any], join: Callable[[list[str]], str], steps: int) -> str:

@@ -155,7 +155,9 @@ class BodyReader:
         length = int(said) if said.isdecimal() and len(said) < 20 else 0
         waits = request.headers.get("expect", "").lower() == "100-continue"
         if length > (max_bytes if waits else 2 * max_bytes):
-            raise _too_large(f"The body is larger than {max_bytes} bytes, the limit here.")
+            # Without "Connection: close": `http1` reads on for a while, so that the client sees this.
+            message = f"The body is larger than {max_bytes} bytes, the limit here."
+            raise ApiError(413, message, code="body_too_large")
 
 
 class _Held:
