@@ -143,14 +143,14 @@ def test_a_full_disk(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert "cannot be kept for the next start: [Errno 27]" in caplog.text
-    assert not list((folder / "cache").rglob("*.tmp.*"))
+    assert not list((folder / "cache").rglob("*.tmp"))
     assert not kept(folder)
     assert kept(folder)
 
 
 def test_what_killed_processes_left_is_removed(folder: Path) -> None:
     index = the_file(folder, "nbi")
-    old, new = (index.with_name(f"{index.name}.tmp.{number}") for number in (1, 2))
+    old, new = (index.with_name(f"{index.name}.{number}.tmp") for number in (1, 2))
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (1e9, 1e9))

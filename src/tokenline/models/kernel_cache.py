@@ -15,7 +15,6 @@ import contextlib
 import functools
 import hashlib
 import logging
-import os
 import pickle
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 import numba
 from numba.core import caching
 
+from tokenline.files import write_atomically
 from tokenline.models.cache import chosen_cache, writable_cache
 
 log = logging.getLogger(__name__)
@@ -127,18 +127,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _write(path: Path, contents: bytes) -> None:
-    """As a whole or not at all, whatever happens to this process or the machine."""
-    temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}.{time.monotonic_ns()}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(contents + _trailer(path, contents))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    write_atomically(path, contents + _trailer(path, contents), mode=0o644, sync=True)
 
 
 def _trailer(path: Path, contents: bytes) -> bytes:
@@ -147,7 +136,7 @@ def _trailer(path: Path, contents: bytes) -> bytes:
 
 def _remove_left_over(file: Any) -> None:
     """What processes that were killed had begun to write."""
-    for path in _siblings(file, "*.tmp.*"):
+    for path in _siblings(file, "*.tmp"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > _LEFT_OVER_S:
                 path.unlink()
