@@ -30,6 +30,8 @@ def folder(text: str) -> Path:
     """A directory, of an option; `--cache-dir=~/kv` reaches us with the ~ in it."""
     if not text.strip():
         raise typer.BadParameter("must name a directory, not ''")
+    if "\0" in text:
+        raise typer.BadParameter(f"{text!r}: embedded null byte")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:  # no such user, or no home
