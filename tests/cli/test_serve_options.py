@@ -55,6 +55,11 @@ def test_chat_templates(tmp_path: Path) -> None:
 def test_cache_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert refusal("--cache-dir", tmp_path / "file") == f"--cache-dir {tmp_path}/file: not a directory"
+    assert refusal("--cache-dir", "x" * 300).endswith(": File name too long")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert "every user of this machine may write to it" in refusal("--cache-dir", tmp_path / "open")
+    assert refusal("--cache-dir", "") == "--cache-dir: must name a directory, not ''"
     assert refusal("--cache-dir-size", "1GiB") == "--cache-dir-size: needs --cache-dir"
 
 

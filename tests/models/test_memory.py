@@ -43,6 +43,27 @@ def test_version_1_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert available_memory() == 4_500_000
 
 
+def test_version_1_limits_of_this_group_and_those_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    (tmp_path / "own").write_text("5:cpu:/elsewhere\n4:hugetlb,memory:/user/job\n0::/\n")
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "own")
+    for group, limit in (("", 9_000_000), ("user", 2_000_000), ("user/job", 5_000_000)):
+        folder = tmp_path / "memory" / group
+        folder.mkdir(exist_ok=True)
+        (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        (folder / "memory.usage_in_bytes").write_text("500000\n")
+        (folder / "memory.stat").write_text("total_inactive_file 0\n")
+    assert available_memory() == 1_500_000
+    (tmp_path / "memory" / "user" / "memory.limit_in_bytes").write_text("9000000\n")
+    assert available_memory() == 4_500_000
+
+
+def test_limit_of_address_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = psutil.Process().memory_info().vms + 50_000_000
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
+    assert 0 < available_memory() <= 50_000_000
+
+
 def test_figures_in_the_error() -> None:
     require_memory(3_140_000_000, 3_140_000_000, "a model")
     with pytest.raises(ModelError, match=r"^not enough memory: a model needs 13\.2 GiB, 2\.9 GiB are free$"):

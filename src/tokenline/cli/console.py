@@ -31,7 +31,7 @@ def stderr() -> Console:
 
 
 def print_error(message: str) -> None:
-    line = " ".join(message.split())  # a library's message may have several
+    line = printable(" ".join(message.split()))  # a library's message may have several lines, a file's name anything
     console = stderr()
     console.print("tokenline: ", end="", style="bold red" if console.is_terminal else None)
     console.print(line)

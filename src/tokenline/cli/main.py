@@ -3,6 +3,8 @@
 Commands import the rooms when they run, so that `tokenline --help` answers at once.
 """
 
+import contextlib
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -29,7 +31,14 @@ class OneLineErrors(TyperGroup):
         try:
             code = super().main(args, standalone_mode=False, **options)
         except USER_ERRORS as error:
-            print_error(_message(error))
+            with contextlib.suppress(OSError):  # stderr may be /dev/full
+                print_error(_message(error))
+            code = EXIT_USER_ERROR
+        except OSError as error:
+            if error.errno != errno.ENOSPC or error.filename is not None:
+                raise
+            with contextlib.suppress(OSError):  # what was printed went to a full disk
+                print_error(f"the output cannot be written: {error.strerror}")
             code = EXIT_USER_ERROR
         except (KeyboardInterrupt, typer.Abort):
             code = EXIT_INTERRUPTED

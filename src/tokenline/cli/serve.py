@@ -26,6 +26,18 @@ def size(text: str) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
+def folder(text: str) -> Path:
+    """A directory, of an option; `--cache-dir=~/kv` reaches us with the ~ in it."""
+    if not text.strip():
+        raise typer.BadParameter("must name a directory, not ''")
+    if "\0" in text:
+        raise typer.BadParameter(f"{text!r}: embedded null byte")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # no such user, or no home
+        raise typer.BadParameter(str(error)) from error
+
+
 def serve(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)] = None,
     host: Annotated[
@@ -62,7 +74,9 @@ def serve(
     ] = None,
     cache_dir: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Keep evicted prefixes on disk, in this directory, across restarts."),
+        typer.Option(
+            parser=folder, metavar="PATH", help="Keep evicted prefixes on disk, in this directory, across restarts."
+        ),
     ] = None,
     cache_dir_size: Annotated[
         int | None,

@@ -6,12 +6,13 @@ CommandError that names its option, raised before anything is downloaded or load
 
 import ipaddress
 import json
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tokenline.cli.console import CommandError
+from tokenline.cli.console import CommandError, shortened
 from tokenline.models.cache import is_writable
 
 if TYPE_CHECKING:
@@ -56,10 +57,8 @@ class ServeOptions:
         self._check_parsers()
         if self.cache_dir is None and self.cache_dir_size is not None:
             raise CommandError("--cache-dir-size: needs --cache-dir")
-        if self.cache_dir is not None and self.cache_dir.exists() and not self.cache_dir.is_dir():
-            raise CommandError(f"--cache-dir {self.cache_dir}: not a directory")
-        if self.cache_dir is not None and not is_writable(self.cache_dir):
-            raise CommandError(f"--cache-dir {self.cache_dir}: cannot be written to")
+        if self.cache_dir is not None:
+            _check_cache_dir(self.cache_dir)
 
     def _check_pages(self) -> None:
         from tokenline.server.origins import check_origin
@@ -101,6 +100,22 @@ class ServeOptions:
         ):
             if name not in ("auto", "none", *known):
                 raise CommandError(f"{option}: must be one of auto, none, {', '.join(known)}, not {name!r}")
+
+
+def _check_cache_dir(folder: Path) -> None:
+    option = f"--cache-dir {shortened(str(folder), 200)}"
+    try:
+        mode = folder.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    except (OSError, ValueError) as error:  # too long a name, a null character
+        raise CommandError(f"{option}: {getattr(error, 'strerror', None) or error}") from error
+    if mode is not None and not stat.S_ISDIR(mode):
+        raise CommandError(f"{option}: not a directory")
+    if not is_writable(folder):
+        raise CommandError(f"{option}: cannot be written to")
+    if mode is not None and mode & stat.S_IWOTH:  # what is kept there becomes part of answers
+        raise CommandError(f"{option}: every user of this machine may write to it; make it private: chmod o-w")
 
 
 def read_keys(file: Path | None) -> "tuple[ApiKey, ...]":

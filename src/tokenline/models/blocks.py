@@ -4,9 +4,13 @@ Knows the types of safetensors and GGUF; nothing of either file's header. Bytes 
 what it gets, and a file that shrinks while it is read is an error instead of a SIGBUS.
 """
 
+import errno
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from gguf.constants import GGMLQuantizationType
@@ -50,6 +54,15 @@ def dequantize_blocks(blocks: np.ndarray, kind: str) -> np.ndarray:
             return np.left_shift(blocks.view(np.uint16), 16, dtype=np.uint32).view(np.float32)
         case _:
             return dequantize(blocks, GGMLQuantizationType[kind])
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A plain file to read from. Raises OSError for anything else: opening a FIFO would wait for ever."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a plain file")
+    return file
 
 
 def read_bytes(path: Path, offset: int, size: int, what: str, error: Callable[[str], ModelError]) -> np.ndarray:

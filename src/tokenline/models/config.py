@@ -14,6 +14,7 @@ import numpy as np
 from tokenline.models.errors import ModelError
 
 MAX_LAYERS = 1000  # a number from a broken file must not become a list of a billion tensor names
+MAX_HEAD_DIM = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,14 @@ class Fields:
             raise self.error(f"{name} must be at most {most:,}, not {short(value)}")
         return value
 
-    def number(self, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None, *, least: float = 0.0, most: float = 1e38) -> float:
+        """A number above 0 that fits float32."""
         value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e38:  # fits float32
             raise self.error(f"{name} must be a positive number, not {short(value)}")
+        if not least <= value <= most:
+            bound = f"at least {least:g}" if value < least else f"at most {most:g}"
+            raise self.error(f"{name} must be {bound}, not {short(value)}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:

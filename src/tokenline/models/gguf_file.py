@@ -13,13 +13,14 @@ import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from tokenline.models.blocks import dequantize_blocks, read_bytes
+from tokenline.models.blocks import dequantize_blocks, open_file, read_bytes
 from tokenline.models.errors import ModelError
 
 SUPPORTED_TYPES = (
@@ -33,6 +34,10 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _MAX_DIMENSIONS = 4
 _MAX_ARRAY_DEPTH = 4
+# Far beyond any model, so that no file costs more memory than a large vocabulary does
+_MAX_HEADER_BYTES = 256 << 20
+_MAX_ENTRIES = 1 << 16  # of the metadata, and tensors
+_MAX_ARRAY_VALUES = 1 << 22  # of all arrays together
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class GGUFFile:
     def __init__(self, path: Path | str):
         self.path = Path(path)
         try:
-            with open(self.path, "rb") as file:
+            with open_file(self.path) as file:
                 self.size = os.fstat(file.fileno()).st_size
                 if self.size < 24:
                     raise self._error(f"only {self.size} bytes long, not a GGUF file")
@@ -81,6 +86,9 @@ class GGUFFile:
             hint = " (big-endian?)" if self.version & 0xFFFF == 0 else ""
             raise self._error(f"GGUF version {self.version}{hint} is not supported; 2 and 3 are, little-endian")
         num_tensors, num_values = struct.unpack_from("<QQ", data, 8)
+        for count, what in ((num_tensors, "tensors"), (num_values, "metadata keys")):
+            if _MAX_ENTRIES < count < self.size:  # what is more is truncated
+                raise self._error(f"claims to have {count:,} {what}; at most {_MAX_ENTRIES:,} are read")
         cursor = _Cursor(data, 24, self._error)
         self.metadata: dict[str, Any] = {}
         for _ in range(num_values):
@@ -106,6 +114,10 @@ class GGUFFile:
             if tensor.name in self.tensors:
                 raise self._error(f"tensor {tensor.name} appears twice")
             self.tensors[tensor.name] = GGUFTensor(tensor.name, tensor.kind, tensor.shape, offset, tensor.num_bytes)
+        in_order = sorted(self.tensors.values(), key=lambda tensor: tensor.offset)
+        for tensor, following in pairwise(in_order):
+            if tensor.offset + tensor.num_bytes > following.offset:
+                raise self._error(f"tensors {tensor.name} and {following.name} overlap")
 
     def _read_tensor_info(self, cursor: "_Cursor") -> GGUFTensor:
         name = cursor.string("a tensor name")
@@ -156,12 +168,15 @@ class _Cursor:
         self.data = data
         self.position = position
         self.error = error
+        self.array_values = 0
 
     def take(self, size: int, what: str) -> int:
         """Move on by `size` bytes; return where they start."""
         start = self.position
         if start + size > len(self.data):
             raise self.error(f"truncated: the header ends inside {what}")
+        if start + size > _MAX_HEADER_BYTES:
+            raise self.error(f"the header has more than {_MAX_HEADER_BYTES >> 20} MiB up to {what}")
         self.position = start + size
         return start
 
@@ -184,6 +199,11 @@ class _Cursor:
         if number != _ARRAY or depth == _MAX_ARRAY_DEPTH:
             raise self.error(f"metadata key {key!r} has unknown value type {number}")
         inner, count = self.scalar("I", key), self.scalar("Q", key)
+        if count > len(self.data) - self.position:
+            raise self.error(f"truncated: the header ends inside {key}")
+        self.array_values += count
+        if self.array_values > _MAX_ARRAY_VALUES:
+            raise self.error(f"metadata key {key!r}: its arrays have more than {_MAX_ARRAY_VALUES:,} values")
         if code := _SCALARS.get(inner):
             size = struct.calcsize("<" + code)
             start = self.take(count * size, key)
@@ -214,5 +234,5 @@ class _Cursor:
             raise self.error(f"string {len(strings)} of {key} is not valid UTF-8") from None
         if position > end:
             raise self.error(f"truncated: the header ends inside {key}")
-        self.position = position
+        self.take(position - self.position, key)
         return strings

@@ -1,4 +1,4 @@
-"""How much main memory is free, within the limits of this process's control group too."""
+"""How much main memory is free, within the limits of this process and of its control group too."""
 
 from pathlib import Path
 
@@ -7,13 +7,19 @@ import psutil
 from tokenline.models.errors import ModelError
 from tokenline.sizes import format_bytes
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 _CGROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def available_memory() -> int:
     """Bytes that can still be allocated."""
     free = int(psutil.virtual_memory().available)
-    limits = [left for left in (_cgroup_v2(), _cgroup_v1()) if left is not None]
+    limits = [left for left in (_cgroup_v2(), _cgroup_v1(), _address_space()) if left is not None]
     return max(0, min(free, *limits)) if limits else free
 
 
@@ -26,15 +32,12 @@ def require_memory(needed: int, free: int, what: str, where: str = "memory") -> 
 def _cgroup_v2() -> int | None:
     """Bytes left under the tightest limit from this process's group up to the root; None without a limit."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _OWN_GROUPS.read_text().splitlines()
         own = next(line.removeprefix("0::") for line in lines if line.startswith("0::"))
     except (OSError, StopIteration):
         return None
-    group = _CGROUPS / own.lstrip("/")
     left: list[int] = []
-    for folder in (group, *group.parents):
-        if folder != _CGROUPS and _CGROUPS not in folder.parents:
-            break
+    for folder in _up_to(_CGROUPS, own):
         try:
             limit = (folder / "memory.max").read_text().strip()
             if limit != "max":
@@ -46,13 +49,43 @@ def _cgroup_v2() -> int | None:
 
 
 def _cgroup_v1() -> int | None:
-    folder = _CGROUPS / "memory"
+    """The same for version 1, whose groups of memory are a tree of their own."""
+    left: list[int] = []
+    for folder in _up_to(_CGROUPS / "memory", _own_group("memory")):
+        try:
+            limit = int((folder / "memory.limit_in_bytes").read_text())
+            used = int((folder / "memory.usage_in_bytes").read_text())
+            left.append(limit - used + _reclaimable(folder / "memory.stat", "total_inactive_file"))
+        except (OSError, ValueError):
+            continue
+    return min(left) if left else None
+
+
+def _own_group(controller: str) -> str:
+    """This process's group of a version 1 controller; "/" if that is not known."""
     try:
-        limit = int((folder / "memory.limit_in_bytes").read_text())
-        used = int((folder / "memory.usage_in_bytes").read_text())
-    except (OSError, ValueError):
+        lines = _OWN_GROUPS.read_text().splitlines()
+    except OSError:
+        return "/"
+    for line in lines:
+        _number, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path
+    return "/"
+
+
+def _up_to(root: Path, group: str) -> list[Path]:
+    """The folders of a group and of all above it. A container sees its own group as the root."""
+    folder = root / group.lstrip("/")
+    return [place for place in (folder, *folder.parents) if place == root or root in place.parents]
+
+
+def _address_space() -> int | None:
+    """Bytes left under `ulimit -v`; None without a limit. What is mapped and never used counts there."""
+    if resource is None:
         return None
-    return limit - used + _reclaimable(folder / "memory.stat", "total_inactive_file")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit - psutil.Process().memory_info().vms
 
 
 def _reclaimable(stat: Path, name: str) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenline.models.blocks import FLOAT_BYTES, Blocks, read_bytes
+from tokenline.models.blocks import FLOAT_BYTES, Blocks, open_file, read_bytes
 from tokenline.models.errors import ModelError
 
 _MAX_HEADER_BYTES = 100_000_000  # as in the reference implementation
@@ -33,7 +33,7 @@ class SafetensorsFile:
     def __init__(self, path: Path):
         self.path = path
         try:
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 length = int.from_bytes(file.read(8), "little")
                 if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenline.models.blocks import FLOAT_BYTES, Blocks
+from tokenline.models.blocks import FLOAT_BYTES, Blocks, open_file
 from tokenline.models.config import ModelConfig
 from tokenline.models.errors import ModelError
 from tokenline.models.families.family import TensorNames, layer_tensors
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 EMBEDDING, FINAL_NORM, HEAD = "embedding.weight", "final_norm.weight", "head.weight"
 PIECE_ROWS = 64  # a panel of the CPU kernels
+_MAX_JSON_BYTES = 64 << 20
 _PIECE_VALUES = 4 * 1024 * 1024  # 16 MiB as float32
 
 
@@ -137,7 +138,11 @@ def check_path(path: Path) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; anything else is a ModelError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with open_file(path) as file:
+            data = file.read(_MAX_JSON_BYTES + 1)
+        if len(data) > _MAX_JSON_BYTES:
+            raise ModelError(f"{path}: more than {_MAX_JSON_BYTES >> 20} MiB")
+        value = json.loads(data.decode())
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

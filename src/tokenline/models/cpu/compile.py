@@ -1,7 +1,6 @@
 """Compiling the step, once a machine: Numba keeps the machine code on disk."""
 
 import hashlib
-import logging
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +14,6 @@ from tokenline.models.cpu.simd import cpu_features
 from tokenline.models.cpu.step import forward_step
 from tokenline.models.cpu.step_args import Memory, Shape, StepArgs, Weights
 
-log = logging.getLogger(__name__)
-
 
 class Kernels(NamedTuple):
     """The compiled code. The two heavy kernels stand apart, so that LLVM works on each of them once."""
@@ -29,30 +26,22 @@ class Kernels(NamedTuple):
 def compile_kernels() -> Kernels:
     """Compile what is not in Numba's cache on disk; all of it, so that no request waits for that."""
     compile_draw()
-    try:
-        return _compile(keep=True)
-    except OSError as error:  # a full disk, say
-        log.warning("compiled kernels cannot be kept for the next start: %s", error)
-        return _compile(keep=False)
-
-
-def _compile(keep: bool) -> Kernels:
     # Numba's cache looks at this file and at what a function closes over: so each mentions the stamp of all the files
     stamp = _stamp()
 
-    @cfunc(types.void(*[types.int64] * 11), cache=keep, error_model="numpy")
+    @cfunc(types.void(*[types.int64] * 11), cache=True, error_model="numpy")
     def product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, prefetch):  # type: ignore[no-untyped-def]
         if len(stamp) > 0:
             panel_product(kind, a, a_stride, rows, groups, panel, bias, out, out_stride, add, prefetch)
 
-    @cfunc(types.void(*[types.int64] * 14), cache=keep, error_model="numpy")
+    @cfunc(types.void(*[types.int64] * 14), cache=True, error_model="numpy")
     def attend(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size, head_dim,
                state, scratch):  # type: ignore[no-untyped-def]  # fmt: skip
         if len(stamp) > 0:
             attend_span(queries, rows, group, position, window, span, table, keys, values, block_stride, block_size,
                         head_dim, state, scratch)  # fmt: skip
 
-    @njit(nogil=True, error_model="numpy", cache=keep)
+    @njit(nogil=True, error_model="numpy", cache=True)
     def forward(thread, threads, shape, weights, args, memory):  # type: ignore[no-untyped-def]
         if len(stamp) > 0:
             forward_step(thread, threads, shape, weights, args, memory)

@@ -16,7 +16,6 @@ import numpy as np
 from numba import njit
 
 from tokenline.models.cpu.simd import kernel, noinline
-from tokenline.models.kernel_cache import keep_compiled
 
 WEIGHT_BITS = 42  # the weights of 2**21 tokens add up to less than 2**63
 
@@ -63,8 +62,7 @@ class Workspace(NamedTuple):
     best: np.ndarray  # float32 [_SMALL_TOP_K]
 
 
-@keep_compiled
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def draw(logits, temperature, top_k, top_p, min_p, uniform, work):  # type: ignore[no-untyped-def]
     """The id that `uniform` in [0, 1) draws from float32 [vocab], for a temperature above 0. A logit must be finite."""
     vocab = len(logits)

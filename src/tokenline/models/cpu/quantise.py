@@ -8,7 +8,6 @@ import numpy as np
 from numba import njit
 
 from tokenline.models.cpu.linear import GROUP
-from tokenline.models.kernel_cache import keep_compiled
 
 
 def quantise_q8(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -30,8 +29,7 @@ def quantise_q8(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return q.reshape(rows, -1), scale.reshape(rows, -1)
 
 
-@keep_compiled
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _largest_bits(groups, largest):  # type: ignore[no-untyped-def]
     """The bits of the largest magnitude of each group. Integers, since LLVM makes vector code of their maximum only;
     the bits of floats of one sign lie in the order of the floats, with NaN above infinity.
@@ -43,8 +41,7 @@ def _largest_bits(groups, largest):  # type: ignore[no-untyped-def]
         largest[group] = most
 
 
-@keep_compiled
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _round(groups, inverse, q):  # type: ignore[no-untyped-def]
     for group in range(len(groups)):
         factor = inverse[group]

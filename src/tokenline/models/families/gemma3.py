@@ -88,8 +88,8 @@ def _ropes(fields: Fields) -> tuple[Rope, Rope]:
     near, far = by_kind.object(SLIDING), by_kind.object(FULL)
     if scaling := fields.object("rope_scaling").values:
         far = Fields({**far.values, **scaling}, f"{fields.where}: rope_scaling")
-    local_theta = near.number("rope_theta", fields.number("rope_local_base_freq", _LOCAL_THETA))
-    theta = far.number("rope_theta", fields.number("rope_theta", _GLOBAL_THETA))
+    local_theta = near.number("rope_theta", fields.number("rope_local_base_freq", _LOCAL_THETA), least=1.0)
+    theta = far.number("rope_theta", fields.number("rope_theta", _GLOBAL_THETA), least=1.0)
     name = "original_max_position_embeddings"
     made_for = fields.get("max_position_embeddings")
     return scaled_rope(near, local_theta, near.get(name, made_for)), scaled_rope(far, theta, far.get(name, made_for))
@@ -98,7 +98,7 @@ def _ropes(fields: Fields) -> tuple[Rope, Rope]:
 def _from_gguf(fields: Fields, file: GGUFFile) -> ModelConfig:
     window = gguf_window(fields)
     slides = _gguf_pattern(fields, file)
-    local = Rope(fields.number("rope.freq_base_swa", _LOCAL_THETA))
+    local = Rope(fields.number("rope.freq_base_swa", _LOCAL_THETA, least=1.0))
     hidden, heads = fields.count("embedding_length"), fields.count("attention.head_count")
     # llama.cpp knows the 27B model by its number of layers; its scale goes by the hidden size
     scaled_by = hidden // heads if fields.get("block_count") == _LAYERS_27B else fields.count("attention.key_length")

@@ -55,7 +55,7 @@ def read_gguf(
         tokens = file.metadata.get("tokenizer.ggml.tokens")
         vocab = fields.count("vocab_size", len(tokens) if isinstance(tokens, list) else None)
     layers = fields.count("block_count", most=MAX_LAYERS)
-    rope = Rope(fields.number("rope.freq_base", 10_000.0), _scaling(fields, file, head_dim))
+    rope = Rope(fields.number("rope.freq_base", 10_000.0, least=1.0), _scaling(fields, file, head_dim))
     return checked(
         fields,
         ModelConfig(
@@ -89,7 +89,7 @@ def _scaling(fields: Fields, file: GGUFFile, head_dim: int) -> RopeScaling | Non
     if kind not in ("none", "linear"):
         raise fields.error(f"rope.scaling.type {short(kind)} is not supported; none and linear are")
     name = "rope.scaling.factor" if fields.get("rope.scaling.factor") is not None else "rope.scale_linear"
-    factor = fields.number(name) if kind == "linear" and fields.get(name) else 1.0
+    factor = fields.number(name, least=1e-3, most=1e6) if kind == "linear" and fields.get(name) else 1.0
     if "rope_freqs.weight" not in file.tensors:
         return RopeScaling("linear", factor) if factor != 1.0 else None
     factors = file.read("rope_freqs.weight").reshape(-1)

@@ -6,7 +6,10 @@ Absent fields mean what they do there.
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tokenline.models.config import (
+    MAX_HEAD_DIM,
     MAX_LAYERS,
     Activation,
     Fields,
@@ -81,6 +84,13 @@ def checked(fields: Fields, config: ModelConfig) -> ModelConfig:
         )
     if config.head_dim % 2:
         raise fields.error(f"head_dim {config.head_dim} is odd; rotary embedding needs pairs of channels")
+    if config.head_dim > MAX_HEAD_DIM:
+        raise fields.error(f"a head size of {config.head_dim:,} is not supported; {MAX_HEAD_DIM:,} is the largest")
+    for rope in config.ropes:
+        with np.errstate(all="ignore"):
+            usable = bool(np.isfinite(rope.frequencies(config.head_dim)).all())
+        if not usable:
+            raise fields.error(f"the rotary embedding of base {rope.theta:g} has frequencies that are not finite")
     return config
 
 
@@ -113,7 +123,7 @@ def read_rope(fields: Fields, default_theta: float = 10_000.0) -> Rope:
     rope = Fields(by_name[name], f"{fields.where}: {name}")
     refuse_partial(fields)
     original = fields.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
-    theta = rope.number("rope_theta", fields.number("rope_theta", default_theta))
+    theta = rope.number("rope_theta", fields.number("rope_theta", default_theta), least=1.0)
     return scaled_rope(rope, theta, original or fields.get("max_position_embeddings"))
 
 
@@ -132,13 +142,13 @@ def scaled_rope(rope: Fields, theta: float, original_max_positions: Any) -> Rope
     if kind == "default":
         return Rope(theta)
     if kind == "linear":
-        return Rope(theta, RopeScaling("linear", rope.number("factor")))
+        return Rope(theta, RopeScaling("linear", rope.number("factor", least=1e-3, most=1e6)))
     if kind != "llama3":
         raise rope.error(f"rope_type {short(kind)} is not supported; default, linear and llama3 are")
     name = "original_max_position_embeddings"
     scaling = RopeScaling(
         kind="llama3",
-        factor=rope.number("factor"),
+        factor=rope.number("factor", least=1e-3, most=1e6),
         low_freq_factor=rope.number("low_freq_factor"),
         high_freq_factor=rope.number("high_freq_factor"),
         original_max_positions=Fields({name: original_max_positions}, rope.where).count(name),
