@@ -331,7 +331,7 @@ def test_a_template_may_change_its_own_lists_and_no_others() -> None:
         with pytest.raises(RenderError, match=r"SecurityError|refused|unsafe"):
             text(ChatRenderer({"default": source}, NAMED), {**USER, "parts": [1]})
     grows = "{% set x = [1] %}{% for i in range(64) %}{% set _ = x.extend(x) %}{% endfor %}{{ x | length }}"
-    with pytest.raises(RenderError, match="that long"):
+    with pytest.raises(RenderError, match="list of more than"):
         text(ChatRenderer({"default": grows}, NAMED), USER)
     plus = "{% set n = namespace(x=[]) %}{% set n.x = messages[0].parts + n.x + [2] %}{% set _ = n.x.append(3) %}"
     rendered = text(

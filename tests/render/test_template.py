@@ -66,7 +66,7 @@ def test_what_a_template_raises_is_its_message() -> None:
         "{% set ns = namespace() %}{% set ns._x = 1 %}",
         "{{ dict.__subclasses__() }}",
         "{{ cycler.__init__.__globals__ }}",
-        "{{ 'x' * 10000000 }}",
+        "{{ 'x' * 100000000 }}",
         "{{ [1] * 99999999 }}",
         "{{ 10 ** 100000 }}",
         "{% for i in range(99999999) %}{% endfor %}",
@@ -86,7 +86,7 @@ def test_a_template_that_never_ends_writing_is_stopped() -> None:
     source = (
         "{% for i in range(100000) %}{% for j in range(100000) %}{{ 'xxxxxxxxxx' * 100000 }}{% endfor %}{% endfor %}"
     )
-    with pytest.raises(RenderError, match="wrote more than"):
+    with pytest.raises(RenderError, match=r"wrote more than|did more work"):
         render(source)
 
 

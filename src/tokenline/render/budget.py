@@ -15,7 +15,7 @@ MAX_STEPS = 200_000  # of a rendering; and for each character of the request one
 STEPS_PER_VALUE = 100
 MAX_STEPS_OF_ATTEMPT = 100_000  # of a small chat, with which a template's ways are found out
 MAX_TEXT = 16 << 20  # characters of any text that is made, and of all that is written
-MAX_VALUES = 2_000_000  # in one list or object, counted as often as they would be written
+MAX_VALUES = 500_000  # in one list or object, counted as often as they would be written
 MAX_WIDTH = 10_000  # that a text is padded, indented or cut to
 MAX_BITS = 100_000  # of an integer
 MAX_SOURCE = 1 << 20  # characters of a template
@@ -57,7 +57,7 @@ def text_of(length: int) -> None:
     """A text of so many characters is made."""
     if length > MAX_TEXT:
         raise BudgetSpent(f"made a text of more than {MAX_TEXT:,} characters")
-    spend(1 + (length >> 8))
+    spend(1 + (length >> 6))
 
 
 def look_at(*values: Any) -> None:
@@ -124,6 +124,7 @@ def before_operation(operator: str, left: Any, right: Any) -> None:
         for sequence, times in ((left, right), (right, left)):
             if isinstance(times, int) and isinstance(sequence, str):
                 text_of(len(sequence) * max(0, times))
+                spend(max(0, times) >> 2)
             elif isinstance(times, int) and isinstance(sequence, list | tuple):
                 _length((len(sequence) + _weight(sequence)) * max(0, times))
     elif operator == "**" and isinstance(right, float | int) and abs(right) > 1000:

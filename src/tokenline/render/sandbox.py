@@ -160,7 +160,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def joined(values: tuple[Any, ...]) -> str:
         """What `~` makes of these."""
         budget.look_at(*values)
-        return budget.after(jinja2.runtime.markup_join(values))
+        return budget.after(jinja2.runtime.str_join(values))
 
     def call(self, context: Any, callee: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         text = getattr(callee, "__self__", None)
