@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tokenline.fields import Path, json_pointer
-from tokenline.models.errors import ModelError
+from tokenline.models.errors import ModelError, one_line
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.chat_input import ChatInput
 from tokenline.render.chat_renderer import CHATML, ChatRenderer
@@ -76,7 +76,9 @@ class Renderer:
         model's own; `gguf` is the file at `path` where that has been opened already. Raises ModelError.
         """
         templates = None if chat_template is None else {"default": chat_template}
-        renderer = cls(Tokenizer.from_model(path, gguf), templates, clock=clock)
+        tokenizer = Tokenizer.from_model(path, gguf)
+        with one_line(f"{FilePath(path).name}: the chat template"):
+            renderer = cls(tokenizer, templates, clock=clock)
         renderer.template_source = shlex.quote(str(path)) if chat_template is None else "the file of --chat-template"
         return renderer
 

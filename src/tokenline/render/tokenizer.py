@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from tokenline.models.errors import ModelError
+from tokenline.models.errors import ModelError, one_line
 from tokenline.models.gguf_file import GGUFFile
 from tokenline.render.errors import RenderError
 from tokenline.render.pretokenizers import cuts_between_words
@@ -52,7 +52,8 @@ class Tokenizer:
     def from_model(cls, path: Path, gguf: GGUFFile | None = None) -> "Tokenizer":
         """Read the tokenizer of a Hugging Face folder or a GGUF file, which may be open already. Raises ModelError."""
         path = Path(path)
-        return cls(read_hf_vocabulary(path) if path.is_dir() else read_gguf_vocabulary(gguf or GGUFFile(path)))
+        with one_line(f"{path.name}: the tokenizer"):
+            return cls(read_hf_vocabulary(path) if path.is_dir() else read_gguf_vocabulary(gguf or GGUFFile(path)))
 
     @property
     def vocab_size(self) -> int:

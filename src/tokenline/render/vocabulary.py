@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Vocabulary:
     infill_ids: dict[str, int] = field(default_factory=dict)  # of a GGUF file: "prefix", "suffix", "middle" and others
     chat_templates: dict[str, str] = field(default_factory=dict)  # by name; the usual one is "default"
     end_ids: frozenset[int] = frozenset()  # end of turn, from generation_config and tokenizer
-    default_sampling: dict[str, float | int | bool] = field(default_factory=dict)  # from generation_config.json
+    default_sampling: dict[str, Any] = field(default_factory=dict)  # from generation_config.json
 
 
 # Control tokens that end an assistant's turn in the templates of the families we know, whatever the model's

@@ -4,17 +4,21 @@ the chat templates beside them.
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from tokenline.models.errors import ModelError
+from tokenline.models.blocks import open_file
+from tokenline.models.errors import ModelError, one_line
 from tokenline.render.vocabulary import Vocabulary, byte_of_character, bytes_of_token, end_of_turn_ids
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _SAMPLING = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
 _PROBE = "a"
+MAX_TEXT_BYTES = 256 << 20  # of one file
+FREE_IDS = 65_536  # that a vocabulary may leave out, beside as many as it has
 
 
 def read_hf_vocabulary(folder: Path) -> Vocabulary:
@@ -25,11 +29,10 @@ def read_hf_vocabulary(folder: Path) -> Vocabulary:
         raise ModelError(f"{folder.name}: no tokenizer.json{hint}")
     config = _read_json(folder / "tokenizer_config.json")
     generation = _read_json(folder / "generation_config.json")
-    try:
-        text = file.read_text("utf-8")
+    text = _read_text(file)
+    with one_line(f"{folder.name}: tokenizer.json"):
+        _check_ids(json.loads(text))
         tokenizer = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(f"{folder.name}: tokenizer.json cannot be used: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     named = {**_read_named(_read_json(folder / "special_tokens_map.json")), **_read_named(config)}
@@ -42,7 +45,10 @@ def read_hf_vocabulary(folder: Path) -> Vocabulary:
     pieces, strips = _pieces(tokenizer, spec, added, folder.name)
     ends = {tokenizer.token_to_id(named["eos_token"])} if "eos_token" in named else set()
     configured = generation.get("eos_token_id")
-    ends.update(configured if isinstance(configured, list) else [configured])
+    configured = configured if isinstance(configured, list) else [] if configured is None else [configured]
+    if not all(type(id) is int and id >= 0 for id in configured):
+        raise ModelError(f"{folder.name}: generation_config.json: eos_token_id must be one or more token ids")
+    ends.update(configured)
     return Vocabulary(
         spec=json.dumps(spec, ensure_ascii=False),
         pieces=pieces,
@@ -55,11 +61,7 @@ def read_hf_vocabulary(folder: Path) -> Vocabulary:
         strips_leading_space=strips,
         chat_templates=_read_templates(folder, config),
         end_ids=frozenset(id for id in ends if isinstance(id, int)) | end_of_turn_ids(special),
-        default_sampling={
-            key: value
-            for key, value in generation.items()
-            if key in _SAMPLING and isinstance(value, int | float) and not isinstance(value, bool)
-        },
+        default_sampling={key: value for key, value in generation.items() if key in _SAMPLING and value is not None},
     )
 
 
@@ -67,12 +69,41 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        value = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
+        value = json.loads(_read_text(file))
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{file.parent.name}: {file.name} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{file.parent.name}: {file.name} does not hold a JSON object")
     return value
+
+
+def _read_text(file: Path) -> str:
+    """A file's text. Raises ModelError."""
+    try:
+        with open_file(file) as opened:
+            data = opened.read(MAX_TEXT_BYTES + 1)
+        if len(data) > MAX_TEXT_BYTES:
+            raise ModelError(f"{file.parent.name}: {file.name} has more than {MAX_TEXT_BYTES >> 20} MiB")
+        return data.decode()
+    except OSError as error:
+        raise ModelError(f"{file.parent.name}: {file.name} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{file.parent.name}: {file.name} is not UTF-8 text: {error.reason}") from error
+
+
+def _check_ids(spec: Any) -> None:
+    """Raise ValueError for ids far beyond their number: the library makes room for all up to the largest."""
+    model, added = spec.get("model"), spec.get("added_tokens") or []
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocab, dict | list) or not vocab:
+        raise ValueError("it has no vocabulary")
+    ids = [*(vocab.values() if isinstance(vocab, dict) else ()), *(token["id"] for token in added)]
+    count = len(vocab) + len(added)
+    for id in ids:
+        if type(id) is not int or not 0 <= id < 2 * count + FREE_IDS:
+            raise ValueError(f"a token has the id {id!r}, of {count} tokens")
+    if isinstance(vocab, dict) and len(set(vocab.values())) < len(vocab):
+        raise ValueError("two tokens of the vocabulary have one id")
 
 
 def _token_text(value: Any) -> str | None:
@@ -101,6 +132,8 @@ def _add_configured_tokens(tokenizer: tokenizers.Tokenizer, config: dict[str, An
             tokenizer.add_tokens([known[text]])
     extra = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
     extra = extra.values() if isinstance(extra, dict) else extra
+    if not isinstance(extra, Iterable):
+        raise ModelError("tokenizer_config.json: additional_special_tokens must be an array of tokens")
     for text in [*named.values(), *(_token_text(item) for item in extra)]:
         if text is not None and (text not in known or not known[text].special):
             tokenizer.add_special_tokens([text])
@@ -181,7 +214,7 @@ def _read_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     ):
         templates["default"] = text
     if (file := folder / "chat_template.jinja").is_file():
-        templates = {"default": file.read_text("utf-8")}
+        templates = {"default": _read_text(file)}
     for file in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        templates[file.stem] = file.read_text("utf-8")
+        templates[file.stem] = _read_text(file)
     return templates

@@ -7,7 +7,7 @@ a temperature takes the other values from here.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf
 from typing import Any, Self
 
 from tokenline.fields import FieldError, shown
@@ -32,7 +32,7 @@ class DefaultSampling:
             if name not in values:
                 raise FieldError((name,), f"is not a sampling value; use one of {', '.join(values)}.")
             accepted = RANGES[name]
-            number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf
             if not number or (accepted.integer and value != int(value)):
                 raise FieldError((name,), f"must be {accepted.accepted}; got {shown(value)}.")
             accepted.check(name, value)
