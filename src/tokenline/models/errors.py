@@ -23,8 +23,8 @@ def one_line(name: str) -> Iterator[None]:
     except ModelError:
         raise
     except RecursionError as error:
-        raise ModelError(f"{name}: nested too deeply") from error
+        raise ModelError(f"{name} is nested too deeply") from error
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ModelError(f"{name}: cannot be used: {type(error).__name__}: {str(error)[:300]}") from error
+        raise ModelError(f"{name} cannot be used: {type(error).__name__}: {str(error)[:300]}") from error
