@@ -186,7 +186,7 @@ def _limits() -> Any:
 
     return llguidance.LLParserLimits(
         max_items_in_row=10_000,
-        initial_lexer_fuel=300_000,
+        initial_lexer_fuel=1_000_000,
         step_lexer_fuel=200_000,
         step_max_items=50_000,
         max_lexer_states=20_000,  # 1 to 2 kB each, for every choice
