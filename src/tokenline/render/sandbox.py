@@ -24,6 +24,7 @@ from tokenline.render.jinja_compiler import TemplateCodeGenerator
 Clock = Callable[[], datetime]
 
 
+_SMALL = 1024  # characters
 _COUNTED = "__counted"  # a filter that no template can name
 
 
@@ -107,7 +108,8 @@ class OwnList(list[Any]):
 
 def _looked_at(value: Any) -> Any:
     """What `{{ value }}` writes."""
-    budget.look_at(value)
+    if not isinstance(value, str):
+        budget.look_at(value)
     return value
 
 
@@ -188,5 +190,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "+" and isinstance(left, str) and isinstance(right, str):  # by far the most of them
+            if (length := len(left) + len(right)) > _SMALL:  # a small one is counted with the block that it stands in
+                budget.text_of(length)
+            return left + right
         budget.before_operation(operator, left, right)
         return super().call_binop(context, operator, left, right)
